@@ -1,0 +1,42 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check docs bench clean
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
+bench: $(VENV)/.bench
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) site demo-output
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Vertebra needs Python 3.11 or newer: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+$(VENV)/.bench: $(READY)
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	touch $@

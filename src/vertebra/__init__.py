@@ -1,0 +1,22 @@
+"""Vertebra: Bayesian neural networks, block by block, on a computation skeleton."""
+
+from vertebra import datasets, distributions, kernels, likelihoods, metrics, schemes
+from vertebra.blocks import FunctionBlock, InducingPointBlock, RandomFeatureBlock
+from vertebra.distributions import Dropout, GroupLasso, Laplace, Normal, PointMass, kl
+from vertebra.inference import Diverged, Fitted, Progress, elbo, fit, moments, sample
+from vertebra.kernels import RBF, ArcCosine, Linear, Matern, Periodic, Polynomial
+from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Poisson, StudentT
+from vertebra.network import Layer, Network, build
+from vertebra.parameters import Fixed, trainable
+from vertebra.schemes import (
+    deep_kernel_learning,
+    deep_random_features,
+    inducing_points,
+    mc_dropout,
+    mean_field,
+    random_features,
+    select_inputs,
+)
+from vertebra.skeleton import Node, Output, Skeleton, additive, chain, multitask
+
+__version__ = "0.1.0"

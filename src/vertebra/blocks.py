@@ -1,0 +1,273 @@
+"""The three blocks of the paper: function block FB, random-feature block RB, inducing-point block IPB.
+
+A block is a recipe until `init` gives it its arrays. It takes columns: x of shape (n_inputs,) for one row of data, or
+(n_inputs, batch) for many, and gives (r,) or (r, batch). Row j of a weight matrix is the paper's w_j or v_j.
+"""
+
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from sklearn.cluster import KMeans
+
+from vertebra.distributions import Posterior, Prior, kl, product
+from vertebra.kernels import RBF, Kernel, Matern, as_activation, log_positive
+from vertebra.parameters import Fixed
+
+
+class FunctionBlock(eqx.Module):
+    """FB(P_v, r, d): f_j = φᵀv_j (+ b_j), j = 1..d, with Bayesian weights v_j and an optional bias parameter b.
+
+    The bias is a plain parameter with a flat prior. `live` marks the features that exist where a layer's nodes have
+    different numbers of parents and the shorter ones are padded with zeros.
+    """
+
+    posterior: Posterior
+    prior: Prior
+    bias: Float[Array, " d"] | None
+    live: Fixed | None
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        prior: Prior,
+        r: int,
+        d: int,
+        *,
+        bias: bool = False,
+        live: Float[Array, " r"] | None = None,
+        key: PRNGKeyArray,
+    ):
+        self.posterior = posterior.init(r, d, prior=prior, live=live, key=key)
+        self.prior = prior
+        self.bias = jnp.zeros(d) if bias else None
+        self.live = None if live is None else Fixed(live)
+
+    def __call__(self, phi: Float[Array, "r *batch"], *, key: PRNGKeyArray) -> Float[Array, "d *batch"]:
+        """f for one draw of V, the same for every column."""
+        return self.shift(product(self.posterior.sample(key), phi))
+
+    def shift(self, f: Float[Array, "d *batch"]) -> Float[Array, "d *batch"]:
+        """f + b."""
+        return f if self.bias is None else f + self.bias.reshape(-1, *(1,) * (f.ndim - 1))
+
+    def kl(self, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
+        """KL(q(V) ‖ p(V))."""
+        return kl(self.posterior, self.prior, live=None if self.live is None else self.live.value, key=key)
+
+
+class RandomFeatureBlock(eqx.Module):
+    """RB(P_w, d, r, σ_K): φ_j = amplitude · σ_K(xᵀw_j + b_j)/√r, with the draw of w never trained.
+
+    With an activation, w_j = ε_j/lengthscale, ε_j ~ N(0, I): the paper's ρN(0, I) with ρ = 1/lengthscale, which is
+    1/√n_inputs unless given; `bias=True` adds b_j ~ N(0, 1). With a stationary `kernel` instead, w_j comes from its
+    spectral density (Gaussian for RBF, Student-t for Matérn), and φ holds r/2 cosines and r/2 sines, so that
+    E φ(x)ᵀφ(x') = K(x, x'). Length scales and amplitude are trained unless `learn=False`; the base draw ε stays.
+    `orthogonal=True` draws the ε_j orthogonal in sets of n_inputs, each still N(0, I) by itself: a smaller error of K̂.
+    """
+
+    r: int = eqx.field(static=True)
+    activation: str | Callable[[Array], Array] = eqx.field(static=True)
+    # Degrees of freedom of the spectral density, 2ν for Matérn and ∞ for RBF; None for features of an activation.
+    degrees: float | None = eqx.field(static=True)
+    bias: bool = eqx.field(static=True)
+    orthogonal: bool = eqx.field(static=True)
+    learn: bool = eqx.field(static=True)
+    log_lengthscale: Float[Array, "*n_inputs"] | Fixed | None
+    log_amplitude: Float[Array, ""] | Fixed
+    base: Fixed | None
+    offset: Fixed | None
+
+    residual = None
+
+    def __init__(
+        self,
+        r: int,
+        activation: str | Callable[[Array], Array] = "relu",
+        *,
+        kernel: Kernel | None = None,
+        lengthscale: ArrayLike | None = None,
+        amplitude: float = 1.0,
+        bias: bool = False,
+        orthogonal: bool = False,
+        learn: bool = True,
+    ):
+        if r < 1:
+            raise ValueError(f"`r` must be at least 1, got {r!r}.")
+        as_activation(activation)
+        self.r, self.activation, self.degrees = r, activation, None
+        self.log_lengthscale = None if lengthscale is None else log_positive("lengthscale", lengthscale)
+        self.log_amplitude = log_positive("amplitude", amplitude)
+        if kernel is not None:
+            if not isinstance(kernel, RBF | Matern):
+                raise ValueError(
+                    f"`kernel` must be RBF or Matern, which have spectral draws, got {type(kernel).__name__}."
+                )
+            if r % 2:
+                raise ValueError(f"`r` must be even with a `kernel`, half cosines and half sines, got {r}.")
+            self.degrees = math.inf if isinstance(kernel, RBF) else 2.0 * kernel.nu
+            self.log_lengthscale, self.log_amplitude = kernel.log_lengthscale, 0.5 * kernel.log_variance
+        self.bias, self.orthogonal, self.learn = bias, orthogonal, learn
+        self.base = self.offset = None
+
+    def init(self, n_inputs: int, *, key: PRNGKeyArray) -> "RandomFeatureBlock":
+        """The block for that many inputs, with w (and b) drawn."""
+        base_key, tail_key, bias_key = jr.split(key, 3)
+        n_draws = self.r if self.degrees is None else self.r // 2
+        base = (_orthogonal if self.orthogonal else jr.normal)(base_key, (n_draws, n_inputs))
+        if self.degrees is not None and math.isfinite(self.degrees):
+            # Student-t: a normal over √(χ²_k/k)
+            base = base / jnp.sqrt(jr.chisquare(tail_key, self.degrees, (n_draws, 1)) / self.degrees)
+        log_lengthscale = 0.5 * math.log(n_inputs) if self.log_lengthscale is None else self.log_lengthscale
+        log_lengthscale = jnp.broadcast_to(jnp.asarray(log_lengthscale, base.dtype), (n_inputs,))
+        hold = (lambda array: array) if self.learn else Fixed
+        return eqx.tree_at(
+            lambda block: (block.base, block.offset, block.log_lengthscale, block.log_amplitude),
+            self,
+            (
+                Fixed(base),
+                Fixed(jr.normal(bias_key, (n_draws,))) if self.bias else None,
+                hold(log_lengthscale),
+                hold(self.log_amplitude),
+            ),
+            is_leaf=lambda leaf: leaf is None,
+        )
+
+    @property
+    def w(self) -> Float[Array, "draws n_inputs"]:
+        """w_j = ε_j/lengthscale."""
+        return self.base.value / jnp.exp(_value(self.log_lengthscale))[None]
+
+    def __call__(self, x: Float[Array, "n_inputs *batch"]) -> Float[Array, "r *batch"]:
+        # xᵀw_j (+ b_j)
+        angle = product(self.w, x)
+        if self.offset is not None:
+            angle = angle + self.offset.value.reshape(-1, *(1,) * (angle.ndim - 1))
+        if self.degrees is None:
+            features = as_activation(self.activation)(angle)
+        else:
+            features = math.sqrt(2.0) * jnp.concatenate([jnp.cos(angle), jnp.sin(angle)])
+        return jnp.exp(_value(self.log_amplitude)) / math.sqrt(self.r) * features
+
+
+class InducingPointBlock(eqx.Module):
+    """IPB(K, Z, r): φ(x) = K(Z, Z)^{-1/2} K(Z, x), for any kernel K and r trainable points Z.
+
+    The root is a Cholesky factor. The symmetric root of the paper is a rotation of it, which changes neither K̂ = φᵀφ
+    nor anything else where v ~ N(0, I) and Σ is full. `residual="diagonal"` lets the layer above add the variance
+    K(x, x) − φᵀφ that r points leave out (Theorem 3); None drops it. `jitter` is added to the diagonal of K(Z, Z)
+    relative to its mean, 1e-5 in float32 and 1e-9 in float64 unless given, and raised tenfold while the factor fails.
+    """
+
+    r: int = eqx.field(static=True)
+    kernel: Kernel
+    residual: str | None = eqx.field(static=True)
+    jitter: float | None = eqx.field(static=True)
+    z: Float[Array, "r n_inputs"] | None
+
+    def __init__(
+        self,
+        r: int,
+        kernel: Kernel | None = None,
+        *,
+        residual: str | None = None,
+        jitter: float | None = None,
+        z: Float[Array, "r n_inputs"] | None = None,
+    ):
+        if r < 1:
+            raise ValueError(f"`r` must be at least 1, got {r!r}.")
+        if residual not in (None, "diagonal"):
+            raise ValueError(f'`residual` must be None or "diagonal", got {residual!r}.')
+        if jitter is not None and not jitter >= 0.0:
+            raise ValueError(f"`jitter` must not be negative, got {jitter!r}.")
+        self.r = r
+        self.kernel = RBF() if kernel is None else kernel
+        self.residual = residual
+        self.jitter = jitter
+        self.z = z
+
+    def init(
+        self, n_inputs: int, *, key: PRNGKeyArray, z: Float[Array, "r n_inputs"] | None = None
+    ) -> "InducingPointBlock":
+        """The block for that many inputs, with its points at `z`, or else drawn from N(0, I)."""
+        z = self.z if z is None else z
+        z = jr.normal(key, (self.r, n_inputs)) if z is None else jnp.asarray(z)
+        if z.shape != (self.r, n_inputs):
+            raise ValueError(f"`z` must have the shape {(self.r, n_inputs)}, got {z.shape}.")
+        return InducingPointBlock(self.r, self.kernel.init(n_inputs), residual=self.residual, jitter=self.jitter, z=z)
+
+    def __call__(self, x: Float[Array, "n_inputs *batch"]) -> Float[Array, "r *batch"]:
+        return solve_triangular(self.factor(), self.kernel.columns(self.z, x), lower=True)
+
+    def factor(self) -> Float[Array, "r r"]:
+        """L with L Lᵀ = K(Z, Z) + jitter."""
+        gram = self.kernel.columns(self.z, self.z.T)
+        jitter = self.jitter
+        if jitter is None:
+            jitter = 1e-9 if gram.dtype == jnp.float64 else 1e-5
+        return _cholesky(gram, jitter * jnp.mean(jnp.diagonal(gram)))
+
+    def left_out(self, x: Float[Array, "n_inputs *batch"], phi: Float[Array, "r *batch"]) -> Float[Array, "*batch"]:
+        """K(x, x) − φᵀφ, never below 0: the prior variance that r points cannot express."""
+        return jnp.maximum(self.kernel.diagonal(x) - jnp.sum(phi**2, axis=0), 0.0)
+
+
+FeatureBlock = RandomFeatureBlock | InducingPointBlock
+
+
+def spread_points(rows: np.ndarray, r: int, *, seed: int) -> np.ndarray:
+    """r points spread over the rows by k-means; where there are fewer distinct rows, repeats with a little noise."""
+    distinct = np.unique(rows, axis=0)
+    if len(distinct) > r:
+        return KMeans(r, n_init=1, max_iter=20, random_state=seed).fit(rows).cluster_centers_
+    rng = np.random.default_rng(seed)
+    repeats = distinct[rng.integers(len(distinct), size=r - len(distinct))]
+    spread = np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
+    return np.concatenate([distinct, repeats + 0.1 * spread * rng.standard_normal(repeats.shape)])
+
+
+def _value(parameter: Array | Fixed) -> Array:
+    return parameter.value if isinstance(parameter, Fixed) else parameter
+
+
+def _orthogonal(key: PRNGKeyArray, shape: tuple[int, int]) -> Float[Array, "draws n_inputs"]:
+    """Rows orthogonal within sets of n_inputs, each of a χ-distributed length: every row is N(0, I) by itself."""
+    n_draws, n_inputs = shape
+    frame_key, length_key = jr.split(key)
+    n_sets = -(-n_draws // n_inputs)
+    frames = jnp.linalg.qr(jr.normal(frame_key, (n_sets, n_inputs, n_inputs)))[0]
+    lengths = jnp.linalg.norm(jr.normal(length_key, shape), axis=1, keepdims=True)
+    # QR fixes the signs of R's diagonal: a random sign makes each row's direction uniform.
+    signs = jr.rademacher(jr.fold_in(length_key, 0), (n_draws, 1), dtype=frames.dtype)
+    return signs * lengths * frames.reshape(n_sets * n_inputs, n_inputs)[:n_draws]
+
+
+@jax.custom_jvp
+def _cholesky(matrix: Float[Array, "r r"], jitter: Float[Array, ""]) -> Float[Array, "r r"]:
+    """L of matrix + jitter I, with the jitter raised tenfold until it exists, up to a millionfold."""
+    eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+
+    def attempt(state):
+        power, _ = state
+        return power + 1, jnp.linalg.cholesky(matrix + 10.0**power * jitter * eye)
+
+    def failed(state):
+        power, factor = state
+        return jnp.isnan(factor[-1, -1]) & (power < 7)
+
+    return jax.lax.while_loop(failed, attempt, attempt((0, matrix)))[1]
+
+
+@_cholesky.defjvp
+def _(primals, tangents):
+    # dL = L Φ(L⁻¹ dA L⁻ᵀ), where Φ takes the lower triangle and halves the diagonal.
+    factor = _cholesky(*primals)
+    tangent = tangents[0] + tangents[1] * jnp.eye(factor.shape[0], dtype=factor.dtype)
+    inner = solve_triangular(factor, solve_triangular(factor, tangent, lower=True).T, lower=True)
+    return factor, factor @ (jnp.tril(inner) - 0.5 * jnp.diag(jnp.diagonal(inner)))

@@ -1,0 +1,134 @@
+"""The last layer in closed form: where only its weights are uncertain, f is linear in V and the best q(V) is known.
+
+With the features φ of all the nodes that an output adds side by side, f = Vφ + offset, V ~ N(0, s²), ε ~ N(0, σ²):
+    Σ = (ΦᵀΦ/σ² + I/s²)⁻¹,  μ = Σ Φᵀ(y − offset)/σ².
+The algebra is done on the host in float64: in float32 the small eigenvalues of ΦᵀΦ would drown in rounding.
+"""
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from vertebra.distributions import Full, Gaussian, Normal
+from vertebra.likelihoods import Gaussian as GaussianLikelihood
+from vertebra.likelihoods import Likelihood
+from vertebra.network import Network
+
+CHUNK = 4096
+
+
+def has_closed_form(network: Network, likelihood: Likelihood) -> bool:
+    """Whether the last layer has one: nothing else random, a full Gaussian q, a normal prior, Gaussian noise."""
+    function = network.stacks[-1].function
+    return (
+        network.is_linear_in_v
+        and isinstance(function.posterior.covariance, Full)
+        and isinstance(function.prior, Normal)
+        and function.live is None
+        and network.stacks[-1].log_noise is None
+        and network.skeleton.adds_runs
+        and isinstance(likelihood, GaussianLikelihood)
+    )
+
+
+def closed_form(
+    network: Network, likelihood: GaussianLikelihood, x: np.ndarray, y: np.ndarray, weight: np.ndarray
+) -> tuple[Network, GaussianLikelihood, float]:
+    """The network with the best q(V) of its last layer, joint over the nodes of each output; the noise; the evidence.
+
+    The noise of each target is moved to the maximum of the evidence, log N(y; offset, σ²I + s²ΦΦᵀ). With inducing
+    points and residual="diagonal" that is Titsias' bound on it, less what the points leave out over 2σ².
+    """
+    function = network.stacks[-1].function
+    prior_sd = float(jax.vmap(lambda prior: prior.sd(function.posterior.mean.shape[2]))(function.prior)[0])
+    problems = _problems(network, x, y, weight, prior_sd)
+    log_scales = np.array([_best_log_scale(p, float(s)) for p, s in zip(problems, likelihood.log_scale, strict=True)])
+    means, factors = zip(*(p.posterior(s) for p, s in zip(problems, log_scales, strict=True)), strict=True)
+    evidence = sum(p.evidence(s) for p, s in zip(problems, log_scales, strict=True))
+
+    dtype = function.posterior.mean.dtype
+    outputs, d = len(network.skeleton.outputs), function.posterior.mean.shape[1]
+    mean, factor = (jnp.asarray(np.stack(a), dtype).reshape(outputs, d, *a[0].shape) for a in (means, factors))
+    likelihood = eqx.tree_at(lambda l: l.log_scale, likelihood, jnp.asarray(log_scales, dtype))  # noqa: E741
+    return network.with_joint_top(jax.vmap(_gaussian)(mean, factor), Normal(prior_sd)), likelihood, evidence
+
+
+class _Problem(NamedTuple):
+    """Bayesian linear regression of one target, in the eigenbasis of ΦᵀΦ = Q diag(values) Qᵀ."""
+
+    values: np.ndarray
+    vectors: np.ndarray
+    rotated: np.ndarray  # QᵀΦᵀ(y − offset)
+    square: float  # ‖y − offset‖²
+    left_out: float  # Σ K(x, x) − φᵀφ
+    n: float
+    prior_sd: float
+
+    def evidence(self, log_scale: float) -> float:
+        variance = math.exp(2.0 * log_scale)
+        ridge = variance / self.prior_sd**2
+        # log|σ²I + s²ΦΦᵀ| and (y − offset)ᵀ(σ²I + s²ΦΦᵀ)⁻¹(y − offset)
+        log_det = self.n * math.log(variance) + np.sum(np.log1p(self.values / ridge))
+        quadratic = (self.square - np.sum(self.rotated**2 / (self.values + ridge))) / variance
+        return -0.5 * (self.n * math.log(2.0 * math.pi) + log_det + quadratic + self.left_out / variance)
+
+    def posterior(self, log_scale: float) -> tuple[np.ndarray, np.ndarray]:
+        """μ and a lower-triangular L with L Lᵀ = Σ."""
+        variance = math.exp(2.0 * log_scale)
+        precision = self.values / variance + self.prior_sd**-2
+        mean = self.vectors @ (self.rotated / variance / precision)
+        # Σ = S Sᵀ with S = Q P^{-1/2}; QR of Sᵀ gives L without squaring S.
+        lower = np.linalg.qr((self.vectors * precision**-0.5).T, mode="r").T
+        return mean, lower * np.where(np.diagonal(lower) < 0, -1.0, 1.0)
+
+
+def _problems(network, x, y, weight, prior_sd) -> list[_Problem]:
+    outputs, d = len(network.skeleton.outputs), network.n_outputs // len(network.skeleton.outputs)
+    n_weights = weight.shape[1]
+    gram = cross = square = left = 0.0
+    for start in range(0, len(x), CHUNK):
+        rows = slice(start, start + CHUNK)
+        phi, offset, left_out = (np.asarray(a, dtype=np.float64) for a in _features(network, jnp.asarray(x[rows].T)))
+        w = weight[rows].T.astype(np.float64)  # (1 or k, rows)
+        residual = y[rows].T - offset
+        gram = gram + np.einsum("wb,orb,oqb->owrq", w, phi, phi, optimize=True)
+        cross = cross + np.einsum("odb,orb->odr", (w * residual).reshape(outputs, d, -1), phi, optimize=True)
+        square = square + np.sum(w * residual**2, axis=1)
+        left = left + left_out @ w.T  # (outputs, 1 or k)
+    total = weight.sum(axis=0, dtype=np.float64)
+    problems = []
+    for target in range(outputs * d):
+        block, column = divmod(target, d)[0], min(target, n_weights - 1)
+        values, vectors = np.linalg.eigh(gram[block, column])
+        rotated = vectors.T @ cross[block, target % d]
+        problems.append(
+            _Problem(
+                np.maximum(values, 0.0),
+                vectors,
+                rotated,
+                float(square[target]),
+                float(left[block, column]),
+                float(total[column]),
+                prior_sd,
+            )
+        )
+    return problems
+
+
+@eqx.filter_jit
+def _features(network, x):
+    return network.top_features(x)
+
+
+def _best_log_scale(problem: _Problem, start: float) -> float:
+    result = minimize_scalar(lambda s: -problem.evidence(s), bounds=(start - 7.0, start + 7.0), method="bounded")
+    return float(result.x)
+
+
+def _gaussian(mean, factor) -> Gaussian:
+    return Gaussian(Full.of(factor), mean=mean)

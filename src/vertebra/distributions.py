@@ -1,0 +1,378 @@
+"""Priors p(V), posteriors q(V) and kl(q, p) for the weights V of a function block.
+
+V has the shape (d, r): V[j] is the paper's v_j, the weights into output j, and V[:, i] is what leaves feature i.
+Priors and posteriors are recipes until `init` gives a posterior its arrays. `phi` stands for features as columns,
+(r,) for one row of data or (r, batch) for many.
+
+Change 2 of the paper: q may be Gaussian, a point mass or a mixture of two (dropout).
+Change 3 of the paper: p may be normal, Laplace (ℓ1) or group lasso.
+"""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jax.scipy.special import gammaln, ndtr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vertebra.parameters import Fixed
+
+# --- priors -----------------------------------------------------------------------------------------------------------
+
+
+class Normal(eqx.Module):
+    """p(V) = Π N(v_ji; 0, scale²), the prior of Definition 1; with `fan_in`, scale²/r, for layers without features."""
+
+    scale: Fixed
+    fan_in: bool = eqx.field(static=True)
+
+    def __init__(self, scale: float = 1.0, *, fan_in: bool = False):
+        self.scale = Fixed(_positive("scale", scale))
+        self.fan_in = fan_in
+
+    def sd(self, r: int | Float[Array, ""]) -> Float[Array, ""]:
+        return self.scale.value / jnp.sqrt(r) if self.fan_in else self.scale.value
+
+
+class Laplace(eqx.Module):
+    """p(V) = Π exp(−|v_ji|/scale) / (2 scale): ℓ1 sparsity of single weights."""
+
+    scale: Fixed
+
+    def __init__(self, scale: float = 1.0):
+        self.scale = Fixed(_positive("scale", scale))
+
+
+class GroupLasso(eqx.Module):
+    """p(V) ∝ exp(−penalty Σ_i ‖V[:, i]‖₂): one group per input, the weights that leave it. AddNN's first layer."""
+
+    penalty: Fixed
+
+    def __init__(self, penalty: float = 1.0):
+        self.penalty = Fixed(_positive("penalty", penalty))
+
+
+Prior = Normal | Laplace | GroupLasso
+
+
+# --- posteriors -------------------------------------------------------------------------------------------------------
+
+
+class Full(eqx.Module):
+    """Σ_j = L_j L_jᵀ with L_j lower triangular: strictly lower part free, diagonal exp(log_diagonal)."""
+
+    log_diagonal: Float[Array, "d r"] | None = None
+    lower: Float[Array, "d r r"] | None = None
+
+    def init(self, sd: Float[Array, "d r"], live: Float[Array, " r"], *, key: PRNGKeyArray) -> "Full":
+        d, r = sd.shape
+        return Full(jnp.log(sd), jnp.zeros((d, r, r), sd.dtype))
+
+    @classmethod
+    def of(cls, factor: Float[Array, "d r r"]) -> "Full":
+        """Σ_j = factor_j factor_jᵀ for lower-triangular factors with a positive diagonal."""
+        return cls(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)), jnp.tril(factor, -1))
+
+    @property
+    def factor(self) -> Float[Array, "d r r"]:
+        diagonal = jax.vmap(jnp.diag)(jnp.exp(self.log_diagonal))
+        return jnp.tril(self.lower, -1) + diagonal
+
+    def root(self, noise: Float[Array, "d r"]) -> Float[Array, "d r"]:
+        """Σ^{1/2} ε: a draw about zero from standard noise."""
+        return jnp.einsum("dij,dj->di", self.factor, noise)
+
+    def quadratic(self, phi: Float[Array, "r *batch"]) -> Float[Array, "d *batch"]:
+        """φᵀ Σ_j φ = ‖L_jᵀ φ‖²."""
+        return jnp.sum(jnp.tensordot(jnp.swapaxes(self.factor, 1, 2), phi, axes=1) ** 2, axis=1)
+
+    def variances(self) -> Float[Array, "d r"]:
+        return jnp.sum(self.factor**2, axis=-1)
+
+    def log_det(self, live: Float[Array, " r"] | None = None) -> Float[Array, " d"]:
+        return 2.0 * _over_features(self.log_diagonal, live)
+
+
+class Diagonal(eqx.Module):
+    """Σ_j = diag(exp(2 log_sd_j)): mean-field."""
+
+    log_sd: Float[Array, "d r"] | None = None
+
+    def init(self, sd: Float[Array, "d r"], live: Float[Array, " r"], *, key: PRNGKeyArray) -> "Diagonal":
+        return Diagonal(jnp.log(sd))
+
+    def root(self, noise: Float[Array, "d r"]) -> Float[Array, "d r"]:
+        return jnp.exp(self.log_sd) * noise
+
+    def quadratic(self, phi: Float[Array, "r *batch"]) -> Float[Array, "d *batch"]:
+        return product(self.variances(), phi**2)
+
+    def variances(self) -> Float[Array, "d r"]:
+        return jnp.exp(2.0 * self.log_sd)
+
+    def log_det(self, live: Float[Array, " r"] | None = None) -> Float[Array, " d"]:
+        return 2.0 * _over_features(self.log_sd, live)
+
+
+class LowRank(eqx.Module):
+    """Σ_j = diag(exp(2 log_sd_j)) + U_j U_jᵀ with U_j of `rank` columns."""
+
+    rank: int = eqx.field(static=True, default=4)
+    log_sd: Float[Array, "d r"] | None = None
+    directions: Float[Array, "d r k"] | None = None
+
+    def __check_init__(self):
+        if self.rank < 1:
+            raise ValueError(f"`rank` must be at least 1, got {self.rank}.")
+
+    def init(self, sd: Float[Array, "d r"], live: Float[Array, " r"], *, key: PRNGKeyArray) -> "LowRank":
+        # Half of the variance in each part; directions of features that do not exist stay at zero.
+        directions = jr.normal(key, (*sd.shape, self.rank), sd.dtype) * (sd * live[None])[..., None]
+        return LowRank(self.rank, jnp.log(sd / math.sqrt(2.0)), directions / math.sqrt(2.0 * self.rank))
+
+    def root(self, noise: Float[Array, "d r_and_k"]) -> Float[Array, "d r"]:
+        r = self.log_sd.shape[1]
+        return jnp.exp(self.log_sd) * noise[:, :r] + jnp.einsum("drk,dk->dr", self.directions, noise[:, r:])
+
+    def quadratic(self, phi: Float[Array, "r *batch"]) -> Float[Array, "d *batch"]:
+        spread = jnp.tensordot(jnp.swapaxes(self.directions, 1, 2), phi, axes=1)
+        return product(jnp.exp(2.0 * self.log_sd), phi**2) + jnp.sum(spread**2, axis=1)
+
+    def variances(self) -> Float[Array, "d r"]:
+        return jnp.exp(2.0 * self.log_sd) + jnp.sum(self.directions**2, axis=-1)
+
+    def log_det(self, live: Float[Array, " r"] | None = None) -> Float[Array, " d"]:
+        # log|D + U Uᵀ| = log|D| + log|I + Uᵀ D⁻¹ U|
+        scaled = self.directions * jnp.exp(-self.log_sd)[..., None]
+        inner = jnp.eye(self.rank)[None] + jnp.einsum("drk,drm->dkm", scaled, scaled)
+        return 2.0 * _over_features(self.log_sd, live) + jnp.linalg.slogdet(inner)[1]
+
+
+Covariance = Full | Diagonal | LowRank
+
+
+class Gaussian(eqx.Module):
+    """q(V) = Π_j N(v_j; μ_j, Σ_j), with a full, diagonal or low-rank Σ_j.
+
+    `sd` is the initial standard deviation of a weight and `spread` that of the initial means, as shares of the prior's.
+    """
+
+    covariance: Covariance
+    sd: float = eqx.field(static=True)
+    spread: float = eqx.field(static=True)
+    mean: Float[Array, "d r"] | None
+
+    is_gaussian = True
+
+    def __init__(
+        self,
+        covariance: Covariance | str = "full",
+        *,
+        sd: float = 0.1,
+        spread: float = 1.0,
+        mean: Float[Array, "d r"] | None = None,
+    ):
+        if isinstance(covariance, str):
+            kinds = {"full": Full, "diagonal": Diagonal, "low_rank": LowRank}
+            if covariance not in kinds:
+                raise ValueError(f"`covariance` must be one of {', '.join(kinds)}, got {covariance!r}.")
+            covariance = kinds[covariance]()
+        self.covariance = covariance
+        self.sd = _positive("sd", sd)
+        if not spread >= 0.0:
+            raise ValueError(f"`spread` must not be negative, got {spread!r}.")
+        self.spread = float(spread)
+        self.mean = mean
+
+    def init(
+        self, r: int, d: int, *, prior: Prior, live: Float[Array, " r"] | None = None, key: PRNGKeyArray
+    ) -> "Gaussian":
+        mean_key, covariance_key = jr.split(key)
+        scale = _initial_scale(prior, r, live)
+        live = jnp.ones(r) if live is None else live
+        # A weight on a feature that does not exist starts, and stays, at N(0, scale²).
+        sd = jnp.broadcast_to(scale * jnp.where(live > 0, self.sd, 1.0), (d, r))
+        return Gaussian(
+            self.covariance.init(sd, live, key=covariance_key),
+            sd=self.sd,
+            spread=self.spread,
+            mean=self.spread * scale * live[None] * jr.normal(mean_key, (d, r)),
+        )
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
+        d, r = self.mean.shape
+        extra = self.covariance.rank if isinstance(self.covariance, LowRank) else 0
+        return self.mean + self.covariance.root(jr.normal(key, (d, r + extra), self.mean.dtype))
+
+    def moments(self, phi: Float[Array, "r *batch"]) -> tuple[Float[Array, "d *batch"], Float[Array, "d *batch"]]:
+        """Mean and variance of f_j = v_jᵀφ: all that one row's draw needs (the local reparameterisation)."""
+        return product(self.mean, phi), self.covariance.quadratic(phi)
+
+
+class PointMass(eqx.Module):
+    """q(V) = δ(V − mean): an ordinary trained weight."""
+
+    mean: Float[Array, "d r"] | None = None
+
+    is_gaussian = True
+
+    def init(
+        self, r: int, d: int, *, prior: Prior, live: Float[Array, " r"] | None = None, key: PRNGKeyArray
+    ) -> "PointMass":
+        mean = _initial_scale(prior, r, live) * jr.normal(key, (d, r))
+        return PointMass(mean if live is None else mean * live[None])
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
+        return self.mean
+
+    def moments(self, phi: Float[Array, "r *batch"]) -> tuple[Float[Array, "d *batch"], None]:
+        return product(self.mean, phi), None
+
+
+class Dropout(eqx.Module):
+    """q(V) = Π_i [rate δ(V[:, i]) + (1 − rate) δ(V[:, i] − m_i/(1 − rate))]: MC dropout, one coin per feature.
+
+    The surviving weights are scaled so that E V = m, stored as `mean`.
+    """
+
+    rate: Fixed
+    mean: Float[Array, "d r"] | None
+
+    is_gaussian = False
+
+    def __init__(self, rate: float | Fixed = 0.05, *, mean: Float[Array, "d r"] | None = None):
+        if not isinstance(rate, Fixed):
+            if not 0.0 <= rate < 1.0:
+                raise ValueError(f"`rate` must be at least 0 and below 1, got {rate!r}.")
+            rate = Fixed(float(rate))
+        self.rate = rate
+        self.mean = mean
+
+    def init(
+        self, r: int, d: int, *, prior: Prior, live: Float[Array, " r"] | None = None, key: PRNGKeyArray
+    ) -> "Dropout":
+        return Dropout(self.rate, mean=PointMass().init(r, d, prior=prior, live=live, key=key).mean)
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
+        return self.mean * self.coin(jr.uniform(key, self.mean.shape[1:]))[None]
+
+    def coin(self, uniform: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        """0 with probability `rate`, else 1/(1 − rate)."""
+        keep = 1.0 - self.rate.value
+        return jnp.where(uniform < keep, 1.0 / keep, 0.0)
+
+    def moments(self, phi: Float[Array, "r *batch"]) -> tuple[Float[Array, "d *batch"], Float[Array, "d *batch"]]:
+        """Mean and variance of V φ over the coins. f is not Gaussian here: draw it with `project`."""
+        rate = self.rate.value
+        return product(self.mean, phi), rate / (1.0 - rate) * product(self.mean**2, phi**2)
+
+    def project(self, phi: Float[Array, "r *batch"], uniform: Float[Array, "r *batch"]) -> Float[Array, "d *batch"]:
+        """A draw of V φ with coins of its own for every column."""
+        return product(self.mean, phi * self.coin(uniform))
+
+
+Posterior = Gaussian | PointMass | Dropout
+
+
+def kl(
+    q: Posterior, p: Prior, *, live: Float[Array, " r"] | None = None, key: PRNGKeyArray | None = None
+) -> Float[Array, ""]:
+    """KL(q ‖ p), summed over V.
+
+    Exact for a Gaussian against a normal or a Laplace prior. Unbiased, from one draw, against a group lasso, which
+    needs `key`. A point mass has no density: there it is −log p(V) + log p(0), the penalty that the prior stands for,
+    and for dropout the mean of that over the coins (their entropy depends on the rate alone, and is left out).
+
+    `live` marks with 1 the features that exist; the others, padding, do not count.
+    """
+    d, r = q.mean.shape[0], _count(q.mean, live)
+    match q, p:
+        case Gaussian(), Normal():
+            # ½ Σ_j [ tr Σ_j/s² + ‖μ_j‖²/s² − r + r log s² − log|Σ_j| ]
+            sd = p.sd(r)
+            second = _over_features(q.covariance.variances() + q.mean**2, live) / sd**2
+            return 0.5 * jnp.sum(second - r + 2.0 * r * jnp.log(sd) - q.covariance.log_det(live))
+        case Gaussian(), Laplace():
+            # E|v|/b + log 2b − entropy, with the folded normal's mean E|v| = σ√(2/π) e^{−μ²/2σ²} + μ(1 − 2Φ(−μ/σ))
+            scale, sd = p.scale.value, jnp.sqrt(q.covariance.variances())
+            z = q.mean / sd
+            absolute = sd * math.sqrt(2.0 / math.pi) * jnp.exp(-0.5 * z**2) + q.mean * (1.0 - 2.0 * ndtr(-z))
+            return jnp.sum(_over_features(absolute, live)) / scale + d * r * jnp.log(2.0 * scale) - _entropy(q, live)
+        case Gaussian(), GroupLasso():
+            if key is None:
+                raise ValueError("`key` is needed: KL of a Gaussian against a group lasso is estimated from a draw.")
+            # ∫ exp(−λ‖v‖) dv over R^d = 2 π^{d/2} Γ(d) / (Γ(d/2) λ^d)
+            log_volume = math.log(2.0) + 0.5 * d * math.log(math.pi) + gammaln(float(d)) - gammaln(0.5 * d)
+            normaliser = r * (log_volume - d * jnp.log(p.penalty.value))
+            return _penalty(p, q.sample(key), live) + normaliser - _entropy(q, live)
+        case PointMass(), Normal() | Laplace() | GroupLasso():
+            return _penalty(p, q.mean, live)
+        case Dropout(), Normal() | Laplace() | GroupLasso():
+            keep = 1.0 - q.rate.value
+            return keep * _penalty(p, q.mean / keep, live)
+        case _:
+            raise TypeError(
+                f"kl({type(q).__name__}, {type(p).__name__}) is not known: use a posterior among Gaussian, PointMass, "
+                "Dropout and a prior among Normal, Laplace, GroupLasso, or add a case here."
+            )
+
+
+def _penalty(p: Prior, v: Float[Array, "d r"], live: Float[Array, " r"] | None) -> Float[Array, ""]:
+    """−log p(V) + log p(0)."""
+    match p:
+        case Normal():
+            return 0.5 * jnp.sum(_over_features(v**2, live)) / p.sd(_count(v, live)) ** 2
+        case Laplace():
+            return jnp.sum(_over_features(jnp.abs(v), live)) / p.scale.value
+        case GroupLasso():
+            squares = jnp.sum(v**2, axis=0)
+            # ‖0‖ has no gradient: a group at zero stays there, which is the subgradient of least norm.
+            norms = jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1.0)), 0.0)
+            return p.penalty.value * _over_features(norms, live)
+
+
+def _over_features(values: Float[Array, "*d r"], live: Float[Array, " r"] | None) -> Float[Array, "*d"]:
+    """The sum over the features that exist."""
+    return jnp.sum(values, axis=-1) if live is None else values @ live
+
+
+def _entropy(q: Gaussian, live: Float[Array, " r"] | None) -> Float[Array, ""]:
+    d, r = q.mean.shape[0], _count(q.mean, live)
+    return 0.5 * (d * r * (1.0 + math.log(2.0 * math.pi)) + jnp.sum(q.covariance.log_det(live)))
+
+
+def _count(values: Float[Array, "d r"], live: Float[Array, " r"] | None) -> int | Float[Array, ""]:
+    return values.shape[1] if live is None else jnp.sum(live)
+
+
+def _initial_scale(prior: Prior, r: int, live: Float[Array, " r"] | None) -> Float[Array, ""]:
+    n_features = r if live is None else jnp.sum(live)
+    return prior.sd(n_features) if isinstance(prior, Normal) else 1.0 / jnp.sqrt(n_features)
+
+
+def _positive(name: str, value: float) -> float:
+    if not value > 0.0 or math.isinf(value):
+        raise ValueError(f"`{name}` must be positive and finite, got {value!r}.")
+    return float(value)
+
+
+@jax.custom_vjp
+def product(v: Float[Array, "d r"], phi: Float[Array, "r *batch"]) -> Float[Array, "d *batch"]:
+    """V φ, with a gradient that multiplies by a stored Vᵀ: XLA is slower on a CPU with the transpose folded in."""
+    return v @ phi
+
+
+def _product_forward(v, phi):
+    return v @ phi, (v, phi)
+
+
+def _product_backward(saved, cotangent):
+    v, phi = saved
+    if phi.ndim == 1:
+        return jnp.outer(cotangent, phi), v.T @ cotangent
+    return cotangent @ phi.T, jax.lax.optimization_barrier(v.T) @ cotangent
+
+
+product.defvjp(_product_forward, _product_backward)

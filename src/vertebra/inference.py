@@ -1,0 +1,315 @@
+"""Doubly stochastic variational inference: `elbo`, `fit`, `sample`, `moments`."""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jax.core import Tracer
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+
+from vertebra.conjugate import closed_form, has_closed_form
+from vertebra.likelihoods import Likelihood
+from vertebra.network import Network
+from vertebra.noise import fast
+from vertebra.objective import minibatch_elbo
+from vertebra.parameters import trainable
+from vertebra.training import ADAM, MAX_RETRIES, RETRY_FACTOR, Plan, Settings, advance, arrange, padded, start
+
+
+class Progress(NamedTuple):
+    """What a callback is told after each round."""
+
+    step: int
+    n_steps: int
+    elbo: float
+    score: float
+    best_score: float
+
+
+class History(NamedTuple):
+    """One entry per round: steps done, mean minibatch ELBO, score, for the restart that was kept."""
+
+    step: Int[np.ndarray, " rounds"]
+    elbo: Float[np.ndarray, " rounds"]
+    score: Float[np.ndarray, " rounds"]
+
+
+class Fitted(NamedTuple):
+    """What `fit` returns: the best restart, and all of them as an ensemble.
+
+    `score` is the mean log predictive density of the validation rows, or without these the ELBO per row.
+    `evidence` is log p(y | features, noise), per row, where the last layer is in closed form.
+    """
+
+    network: Network
+    likelihood: Any
+    score: float
+    history: History
+    evidence: float | None
+    networks: tuple[Network, ...]
+    likelihoods: tuple[Any, ...]
+    scores: tuple[float, ...]
+
+
+class Diverged(RuntimeError):
+    """Training ended in NaN or infinity, at lower rates too."""
+
+
+def elbo(
+    network: Network,
+    likelihood: Likelihood,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    key: PRNGKeyArray,
+    n: int | None = None,
+    weight: ArrayLike | None = None,
+    n_draws: int = 1,
+) -> Float[Array, ""]:
+    """ELBO = Σ_i E_{q(f_i)} log p(y_i | f_i) − KL(q(V) ‖ p(V)), estimated without bias from a minibatch.
+
+    The rows given stand for `n` rows (all there are, unless said). Below the top layer every row has draws of its own;
+    over the top layer the expectation is exact, by quadrature, or from a draw, as the likelihood allows.
+    """
+    x, y = _arrays(network, likelihood, x, y)
+    if n_draws < 1:
+        raise ValueError(f"`n_draws` must be at least 1, got {n_draws!r}.")
+    weight = jnp.ones(len(x)) if weight is None else jnp.asarray(weight)
+    scale = 1.0 if n is None else n / len(x)
+    columns = jnp.asarray(x).T
+    return minibatch_elbo(
+        network, likelihood, columns, jnp.asarray(y), weight[:, None], scale, key=fast(key), n_draws=n_draws
+    )
+
+
+def sample(
+    network: Network | Sequence[Network], x: ArrayLike, *, key: PRNGKeyArray, n_draws: int = 100
+) -> Float[Array, "draws n outputs"]:
+    """Draws of f(x): each is one function of the posterior, at all rows. An ensemble shares the draws out evenly."""
+    networks = [network] if isinstance(network, Network) else list(network)
+    if n_draws < 1:
+        raise ValueError(f"`n_draws` must be at least 1, got {n_draws!r}.")
+    rows, n = padded(_inputs(networks[0], x))
+    keys = jr.split(fast(key), n_draws)
+    draws = [_sample(member, rows, keys[i :: len(networks)]) for i, member in enumerate(networks[:n_draws])]
+    return jnp.concatenate(draws)[:, :n]
+
+
+@eqx.filter_jit
+def _sample(network, x, keys):
+    return jax.lax.map(lambda key: network(x.T, key=key).T, keys)
+
+
+def moments(
+    network: Network | Sequence[Network], x: ArrayLike, *, key: PRNGKeyArray, n_draws: int = 100
+) -> tuple[Float[Array, "n outputs"], Float[Array, "n outputs"]]:
+    """Mean and variance of f(x) under q: exact where only the top layer is random, else from draws of those below."""
+    networks = [network] if isinstance(network, Network) else list(network)
+    if n_draws < 1:
+        raise ValueError(f"`n_draws` must be at least 1, got {n_draws!r}.")
+    rows, n = padded(_inputs(networks[0], x))
+    key = fast(key)
+    parts = [_moments(member, rows, jr.split(key, 1 if member.is_linear_in_v else n_draws)) for member in networks]
+    means, variances = (jnp.concatenate(part) for part in zip(*parts, strict=True))
+    # Var f = E Var[f | below] + Var E[f | below]
+    return jnp.mean(means, axis=0)[:n], (jnp.mean(variances, axis=0) + jnp.var(means, axis=0))[:n]
+
+
+@eqx.filter_jit
+def _moments(network, x, keys):
+    def one_draw(key):
+        mean, variance = network.conditional(x.T, network.noise(key, x.shape[:1]))
+        return mean.T, jnp.zeros_like(mean.T) if variance is None else variance.T
+
+    return jax.lax.map(one_draw, keys)
+
+
+def fit(
+    network: Network | Sequence[Network],
+    likelihood: Likelihood,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    key: PRNGKeyArray,
+    weight: ArrayLike | None = None,
+    n_steps: int = 5000,
+    batch_size: int = 128,
+    learning_rate: float = 1e-2,
+    optimiser: optax.GradientTransformation | None = None,
+    n_draws: int = 1,
+    validation: float = 0.0,
+    patience: int | None = None,
+    n_rounds: int = 25,
+    last_layer: bool | None = None,
+    callback: Callable[[Progress], None] | None = None,
+) -> Fitted:
+    """Maximises the ELBO over q, the blocks' hyper-parameters and the likelihood's.
+
+    - `network`: one, or a list of the same shape from different keys: restarts, trained side by side. The best by
+      score is `Fitted.network`; all of them, `Fitted.networks`, are an ensemble.
+    - `weight`: (n,), or (n, k) to leave single targets out; a weight of 2 is a row that stands there twice.
+    - `learning_rate`: the peak of a schedule that warms up over 2 % of the steps and falls to 0 along a cosine. With
+      an `optimiser` of your own, its updates are scaled by that schedule instead, and `learning_rate` is not used.
+    - `validation`: the share of rows held out; their log predictive density is then the score that picks the best
+      round, and that stops the fit after `patience` rounds without a better one.
+    - `last_layer`: whether to end with the exact posterior of the last layer, joint over all sub-networks, with the
+      noise at its evidence maximum. None: where that exists (only the top layer random, all Gaussian).
+    - `callback`: called with a `Progress` after each of the `n_rounds` rounds.
+    """
+    networks = [network] if isinstance(network, Network) else list(network)
+    _check_settings(networks, n_steps, batch_size, learning_rate, n_draws, validation, patience, n_rounds)
+    x, y = _arrays(networks[0], likelihood, x, y)
+    weight = _weights(weight, y.shape)
+    likelihood = likelihood.init(np.asarray(y))
+    exact = has_closed_form(networks[0], likelihood)
+    if last_layer and not exact:
+        raise ValueError(
+            "`last_layer=True` needs a top layer with a Gaussian posterior and a Normal prior, nothing random below it "
+            f"and a Gaussian likelihood, got {type(likelihood).__name__} on {type(networks[0]).__name__}."
+        )
+    order_key, *member_keys = jr.split(fast(key), 1 + len(networks))
+    data, n_train = arrange(x, y, weight, validation, batch_size, order_key)
+    plan = Plan(
+        n_steps=jnp.asarray(n_steps),
+        steps_per_round=jnp.asarray(-(-n_steps // n_rounds)),
+        learning_rate=jnp.asarray(learning_rate if optimiser is None else 1.0, dtype=float),
+        patience=jnp.asarray(n_rounds if patience is None else patience),
+    )
+    optimiser = ADAM if optimiser is None else optimiser
+    settings = Settings(
+        min(batch_size, len(data.order)), n_draws, n_rounds, validation > 0.0, len(networks) > 1, optimiser
+    )
+
+    models = [(member, likelihood) for member in networks]
+    params, rest = zip(*(eqx.partition(model, trainable(model)) for model in models), strict=True)
+    state = [start(part, member_key, settings) for part, member_key in zip(params, member_keys, strict=True)]
+    state, rest = (_pile(state), _pile(rest)) if settings.stacked else (state[0], rest[0])
+    for until in range(1, n_rounds + 1) if callback else [n_rounds]:
+        state = advance(settings, state, rest, data, plan, jnp.asarray(until))
+        if callback:
+            _report(callback, state, n_steps, settings)
+        if not np.any(state.active):
+            break
+
+    outcomes = [jax.tree.map(lambda a, i=i: a[i], state) for i in range(len(networks))] if settings.stacked else [state]
+    rests = [jax.tree.map(lambda a, i=i: a[i], rest) for i in range(len(networks))] if settings.stacked else [rest]
+    scores = tuple(float(outcome.best_score) for outcome in outcomes)
+    _check_outcome(scores, outcomes, learning_rate)
+    fitted = [eqx.combine(outcome.best, part) for outcome, part in zip(outcomes, rests, strict=True)]
+    best = int(np.argmax(scores))
+    evidence = None
+    if exact and last_layer is not False:
+        held = np.asarray(data.is_train)[: len(x)]
+        finished = [closed_form(*model, x[held], y[held], weight[held]) for model in fitted]
+        fitted, evidence = [model for *model, _ in finished], finished[best][-1] / n_train
+    rounds = int(outcomes[best].round)
+    history = History(
+        np.minimum(np.arange(1, rounds + 1) * int(plan.steps_per_round), n_steps),
+        np.asarray(outcomes[best].elbos)[:rounds],
+        np.asarray(outcomes[best].scores)[:rounds],
+    )
+    members, likelihoods = (tuple(part) for part in zip(*fitted, strict=True))
+    return Fitted(members[best], likelihoods[best], scores[best], history, evidence, members, likelihoods, scores)
+
+
+def _pile(trees):
+    """One tree with a leading axis from several of the same shape."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _report(callback, state, n_steps, settings):
+    scores, rounds = np.atleast_1d(state.best_score), np.atleast_1d(state.round)
+    best = int(np.argmax(scores))
+    last = int(rounds[best]) - 1
+    elbos, all_scores = (np.asarray(a).reshape(-1, settings.n_rounds)[best] for a in (state.elbos, state.scores))
+    done = min((last + 1) * -(-n_steps // settings.n_rounds), n_steps)
+    callback(Progress(done, n_steps, float(elbos[last]), float(all_scores[last]), float(scores[best])))
+
+
+def _check_outcome(scores, outcomes, learning_rate):
+    lost = [i for i, score in enumerate(scores) if not math.isfinite(score)]
+    gave_up = [i for i, outcome in enumerate(outcomes) if int(outcome.n_retries) > MAX_RETRIES]
+    advice = (
+        f"Try a lower `learning_rate` (it was {learning_rate:g}, and was cut to {RETRY_FACTOR**MAX_RETRIES:.0e} of "
+        "that), standardised x and y, a smaller initial `sd` of the posterior, or more `jitter`."
+    )
+    if len(lost) == len(scores):
+        raise Diverged(f"Training ended in NaN or infinity in every restart. {advice}")
+    if lost or gave_up:
+        warnings.warn(
+            f"Training diverged in {len(set(lost + gave_up))} of {len(scores)} restarts; "
+            f"the best sound state is kept. {advice}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _check_settings(networks, n_steps, batch_size, learning_rate, n_draws, validation, patience, n_rounds):
+    if not networks:
+        raise ValueError("`network` must be a network or a list of at least one, got an empty list.")
+    counts = {"n_steps": n_steps, "batch_size": batch_size, "n_draws": n_draws, "n_rounds": n_rounds}
+    for name, value in (counts | ({} if patience is None else {"patience": patience})).items():
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1, got {value!r}.")
+    if not (learning_rate > 0.0 and math.isfinite(learning_rate)):
+        raise ValueError(f"`learning_rate` must be positive and finite, got {learning_rate!r}.")
+    if not 0.0 <= validation < 1.0:
+        raise ValueError(f"`validation` must be at least 0 and below 1, got {validation!r}.")
+    if patience is not None and validation == 0.0:
+        raise ValueError("`patience` needs `validation`: the ELBO of the training rows does not tell when to stop.")
+    shapes = [jax.tree.structure(network) for network in networks]
+    if any(shape != shapes[0] for shape in shapes):
+        raise ValueError("`network` must be a list of networks built from one skeleton and one list of layers.")
+
+
+def _inputs(network, x):
+    if isinstance(x, Tracer):
+        return x
+    x = np.asarray(x)
+    p = network.skeleton.n_inputs
+    if x.ndim != 2 or x.shape[1] != p:
+        raise ValueError(f"`x` must have the shape (n, {p}), got {x.shape}.")
+    if not len(x):
+        raise ValueError("`x` must have at least one row, got none.")
+    if not np.isfinite(x).all():
+        raise ValueError(f"`x` must be finite, got {int((~np.isfinite(x)).sum())} missing or infinite values.")
+    return x.astype(jnp.asarray(0.0).dtype, copy=False)
+
+
+def _arrays(network, likelihood, x, y):
+    """x and y as arrays of the working precision, checked; traced arrays are taken at their word."""
+    if isinstance(x, Tracer) or isinstance(y, Tracer):
+        return x, y
+    x = _inputs(network, x)
+    if len(x) < 2:
+        raise ValueError(f"`x` must have at least 2 rows, got {len(x)}.")
+    y = likelihood.check(np.asarray(y)).astype(x.dtype, copy=False)
+    if len(y) != len(x):
+        raise ValueError(f"`y` must have one row per row of `x`, {len(x)}, got {len(y)}.")
+    wanted = likelihood.n_latent(y.shape[1])
+    if network.n_outputs != wanted:
+        raise ValueError(
+            f"The network must have {wanted} outputs for {type(likelihood).__name__} and {y.shape[1]} column(s) of "
+            f"`y`, got {network.n_outputs}: change the last width or the skeleton's outputs."
+        )
+    return x, y
+
+
+def _weights(weight, shape):
+    """Weights as (n, 1), or (n, k) where targets are weighted apart."""
+    if weight is None:
+        return np.ones((shape[0], 1), jnp.asarray(0.0).dtype)
+    weight = np.asarray(weight, dtype=jnp.asarray(0.0).dtype)
+    weight = weight[:, None] if weight.ndim == 1 else weight
+    if weight.shape not in ((shape[0], 1), shape):
+        raise ValueError(f"`weight` must have the shape ({shape[0]},) or {shape}, got {weight.shape}.")
+    if not np.isfinite(weight).all() or (weight < 0.0).any() or not weight.any():
+        raise ValueError("`weight` must be finite and not negative, with at least one weight above 0.")
+    return weight

@@ -1,0 +1,281 @@
+"""Kernels K(x, x') for inducing-point blocks, and the activations that random features and skeletons use.
+
+A kernel takes one vector x and one vector z; `kernel.columns(z, x)` takes rows z and columns x, as the blocks need.
+Hyper-parameters are positive and trained on the log scale. Length scales left out become √p, the typical distance
+between standardised rows, when the kernel meets its number of inputs in `init`.
+"""
+
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import erf
+from jaxtyping import Array, ArrayLike, Float
+
+# σ in a skeleton and σ_K in a random-feature block, by name. Add to it to use a new one by name.
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "identity": lambda x: x,
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
+    "sigmoid": jax.nn.sigmoid,
+    "silu": jax.nn.silu,
+    "gelu": jax.nn.gelu,
+    "softplus": jax.nn.softplus,
+    "erf": erf,
+    "step": lambda x: (x > 0).astype(x.dtype),
+    "sin": jnp.sin,
+    "cos": jnp.cos,
+    "arctan": jnp.arctan,
+    "softsign": lambda x: x / jnp.sqrt(1.0 + x**2),
+    "exp": jnp.exp,
+}
+
+
+def as_activation(name: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """The function of that name in `ACTIVATIONS`; a function is handed through."""
+    if callable(name):
+        return name
+    if name not in ACTIVATIONS:
+        raise ValueError(
+            f"Activation {name!r} is not known: use one of {', '.join(sorted(ACTIVATIONS))}, or a function."
+        )
+    return ACTIVATIONS[name]
+
+
+class Kernel(eqx.Module):
+    """A positive-definite function of two vectors. Subclasses give `__call__`; `+` and `*` combine."""
+
+    def __call__(self, x: Float[Array, " p"], z: Float[Array, " p"]) -> Float[Array, ""]:
+        raise NotImplementedError
+
+    def init(self, n_inputs: int) -> "Kernel":
+        """The kernel for that many inputs: length scales left out are filled in, one per input."""
+        return self
+
+    def diagonal(self, x: Float[Array, "p *batch"]) -> Float[Array, "*batch"]:
+        """K(x, x) for each column of x."""
+        value = lambda column: self(column, column)  # noqa: E731
+        return value(x) if x.ndim == 1 else jax.vmap(value, in_axes=-1)(x)
+
+    def columns(self, z: Float[Array, "r p"], x: Float[Array, "p *batch"]) -> Float[Array, "r *batch"]:
+        """K(z_i, x) for each row of z and each column of x."""
+        over_z = jax.vmap(self, in_axes=(0, None))
+        return over_z(z, x) if x.ndim == 1 else jax.vmap(over_z, in_axes=(None, -1), out_axes=-1)(z, x)
+
+    def __add__(self, other: "Kernel") -> "Sum":
+        return Sum(self, other)
+
+    def __mul__(self, other: "Kernel") -> "Product":
+        return Product(self, other)
+
+
+class Sum(Kernel):
+    """K = K₁ + K₂."""
+
+    first: Kernel
+    second: Kernel
+
+    def init(self, n_inputs: int) -> "Sum":
+        return Sum(self.first.init(n_inputs), self.second.init(n_inputs))
+
+    def __call__(self, x, z):
+        return self.first(x, z) + self.second(x, z)
+
+
+class Product(Kernel):
+    """K = K₁ K₂."""
+
+    first: Kernel
+    second: Kernel
+
+    def init(self, n_inputs: int) -> "Product":
+        return Product(self.first.init(n_inputs), self.second.init(n_inputs))
+
+    def __call__(self, x, z):
+        return self.first(x, z) * self.second(x, z)
+
+
+class Stationary(Kernel):
+    """K(x, z) = variance · correlation(x − z), with one length scale per input (ARD) or one for all."""
+
+    log_lengthscale: Float[Array, "*p"] | None
+    log_variance: Float[Array, ""]
+    ard: bool = eqx.field(static=True)
+
+    def __init__(self, lengthscale: ArrayLike | None = None, variance: float = 1.0, *, ard: bool = True):
+        self.log_lengthscale = None if lengthscale is None else log_positive("lengthscale", lengthscale)
+        self.log_variance = log_positive("variance", variance)
+        self.ard = ard
+
+    @property
+    def lengthscale(self) -> Float[Array, "*p"]:
+        return jnp.exp(self.log_lengthscale)
+
+    @property
+    def variance(self) -> Float[Array, ""]:
+        return jnp.exp(self.log_variance)
+
+    def init(self, n_inputs: int) -> "Stationary":
+        log_lengthscale = self.log_lengthscale
+        if log_lengthscale is None:
+            log_lengthscale = jnp.asarray(0.5 * math.log(n_inputs))
+        if log_lengthscale.ndim == 1 and log_lengthscale.shape != (n_inputs,):
+            raise ValueError(
+                f"`lengthscale` must have one entry per input, {n_inputs}, got {log_lengthscale.shape[0]}."
+            )
+        if self.ard:
+            log_lengthscale = jnp.broadcast_to(log_lengthscale, (n_inputs,))
+        return eqx.tree_at(lambda k: k.log_lengthscale, self, log_lengthscale, is_leaf=lambda leaf: leaf is None)
+
+    def correlation(self, difference: Float[Array, " p"]) -> Float[Array, ""]:
+        raise NotImplementedError
+
+    def __call__(self, x, z):
+        return self.variance * self.correlation(x - z)
+
+    def diagonal(self, x):
+        return jnp.broadcast_to(self.variance, x.shape[1:])
+
+
+class RBF(Stationary):
+    """K(x, z) = variance · exp(−½ ‖(x − z)/lengthscale‖²)."""
+
+    def correlation(self, difference):
+        return jnp.exp(-0.5 * jnp.sum((difference / self.lengthscale) ** 2))
+
+
+class Matern(Stationary):
+    """The Matérn kernel of smoothness ν = 1/2, 3/2 or 5/2."""
+
+    nu: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        nu: float = 2.5,
+        lengthscale: ArrayLike | None = None,
+        variance: float = 1.0,
+        *,
+        ard: bool = True,
+    ):
+        if nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"`nu` must be 0.5, 1.5 or 2.5, got {nu!r}.")
+        super().__init__(lengthscale, variance, ard=ard)
+        self.nu = nu
+
+    def correlation(self, difference):
+        squared = jnp.sum((difference / self.lengthscale) ** 2)
+        # √ has no derivative at 0, where the kernel is flat or has its cusp: hold the argument just above.
+        distance = jnp.sqrt(2.0 * self.nu * jnp.maximum(squared, jnp.finfo(squared.dtype).tiny))
+        polynomial = {0.5: 1.0, 1.5: 1.0 + distance, 2.5: 1.0 + distance + distance**2 / 3.0}[self.nu]
+        return polynomial * jnp.exp(-distance)
+
+
+class Periodic(Stationary):
+    """K(x, z) = variance · exp(−2 Σ_i sin²(π (x_i − z_i)/period) / lengthscale_i²)."""
+
+    log_period: Float[Array, ""]
+
+    def __init__(
+        self,
+        period: float = 1.0,
+        lengthscale: ArrayLike | None = None,
+        variance: float = 1.0,
+        *,
+        ard: bool = True,
+    ):
+        super().__init__(lengthscale, variance, ard=ard)
+        self.log_period = log_positive("period", period)
+
+    def correlation(self, difference):
+        wave = jnp.sin(jnp.pi * difference / jnp.exp(self.log_period)) / self.lengthscale
+        return jnp.exp(-2.0 * jnp.sum(wave**2))
+
+
+class Linear(Kernel):
+    """K(x, z) = variance · xᵀz + bias."""
+
+    log_variance: Float[Array, ""]
+    log_bias: Float[Array, ""]
+
+    def __init__(self, variance: float = 1.0, bias: float = 1.0):
+        self.log_variance = log_positive("variance", variance)
+        self.log_bias = log_positive("bias", bias)
+
+    def __call__(self, x, z):
+        return jnp.exp(self.log_variance) * jnp.dot(x, z) + jnp.exp(self.log_bias)
+
+
+class Polynomial(Kernel):
+    """K(x, z) = (variance · xᵀz + bias)^degree."""
+
+    base: Linear
+    degree: int = eqx.field(static=True)
+
+    def __init__(self, degree: int = 2, variance: float = 1.0, bias: float = 1.0):
+        if degree < 1:
+            raise ValueError(f"`degree` must be at least 1, got {degree!r}.")
+        self.base = Linear(variance, bias)
+        self.degree = degree
+
+    def __call__(self, x, z):
+        return self.base(x, z) ** self.degree
+
+
+class ArcCosine(Kernel):
+    """The kernel of step (order 0) or ReLU (order 1) features: E_w σ(wᵀx̃) σ(wᵀz̃), w ~ N(0, I), x̃ = (x, √bias).
+
+    Order 1 is ‖x̃‖‖z̃‖ (sin θ + (π − θ) cos θ)/2π, order 0 is (π − θ)/2π: the constant of Cho & Saul without their 2.
+    """
+
+    log_variance: Float[Array, ""]
+    log_bias: Float[Array, ""]
+    order: int = eqx.field(static=True)
+
+    def __init__(self, order: int = 1, variance: float = 1.0, bias: float = 1.0):
+        if order not in (0, 1):
+            raise ValueError(f"`order` must be 0 or 1, got {order!r}.")
+        self.log_variance = log_positive("variance", variance)
+        self.log_bias = log_positive("bias", bias)
+        self.order = order
+
+    def __call__(self, x, z):
+        bias = jnp.exp(self.log_bias)
+        norms = jnp.sqrt((jnp.dot(x, x) + bias) * (jnp.dot(z, z) + bias))
+        cosine = (jnp.dot(x, z) + bias) / norms
+        angular = norms * arc_cosine_1(cosine) if self.order == 1 else arc_cosine_0(cosine)
+        return jnp.exp(self.log_variance) * angular
+
+
+@jax.custom_jvp
+def arc_cosine_1(cosine: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """(sin θ + (π − θ) cos θ)/2π; its derivative (π − θ)/2π is finite at θ = 0, where that of θ is not."""
+    cosine = jnp.clip(cosine, -1.0, 1.0)
+    return (jnp.sqrt(1.0 - cosine**2) + (jnp.pi - jnp.arccos(cosine)) * cosine) / (2.0 * jnp.pi)
+
+
+@arc_cosine_1.defjvp
+def _(primals, tangents):
+    (cosine,), (tangent,) = primals, tangents
+    return arc_cosine_1(cosine), arc_cosine_0(cosine) * tangent
+
+
+@jax.custom_jvp
+def arc_cosine_0(cosine: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """(π − θ)/2π; its slope 1/(2π sin θ), infinite at θ = 0 and π, is held to what rounding can tell apart."""
+    return (jnp.pi - jnp.arccos(jnp.clip(cosine, -1.0, 1.0))) / (2.0 * jnp.pi)
+
+
+@arc_cosine_0.defjvp
+def _(primals, tangents):
+    (cosine,), (tangent,) = primals, tangents
+    sine = jnp.sqrt(jnp.maximum(1.0 - cosine**2, 8.0 * jnp.finfo(cosine.dtype).eps))
+    return arc_cosine_0(cosine), tangent / (2.0 * jnp.pi * sine)
+
+
+def log_positive(name: str, value: ArrayLike) -> Array:
+    value = jnp.asarray(value, dtype=float)
+    if not bool(jnp.all((value > 0) & jnp.isfinite(value))):
+        raise ValueError(f"`{name}` must be positive and finite, got {value}.")
+    return jnp.log(value)

@@ -1,0 +1,411 @@
+"""Likelihoods p(y | f): densities, their means under q(f), and what they predict from draws of f.
+
+f carries its latent values on the last axis, y its targets; any axes may stand before. Draws of f carry them on the
+first: (draws, *rows, latent). A likelihood is a recipe until `init(y)` sets its parameters to the scale of y.
+"""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.scipy.special import betainc, gammaincc, gammaln, logsumexp, ndtr
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from vertebra.kernels import log_positive
+
+# Nodes and weights for E g(f), f ~ N(m, v), where no closed form exists: exact for polynomials up to degree 39.
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+
+
+class Likelihood(eqx.Module):
+    """p(y | f). Subclasses give `log_prob`, `conditional_mean`, `conditional_variance`, `cdf` and `sample`.
+
+    `latent_per_target` values of f stand behind each target: all first values, then all second ones.
+    """
+
+    latent_per_target: ClassVar[int] = 1
+    is_discrete: ClassVar[bool] = False
+
+    def init(self, y: np.ndarray) -> "Likelihood":
+        """The likelihood with its parameters at the scale of y, (n, targets)."""
+        return self
+
+    def check(self, y: np.ndarray) -> np.ndarray:
+        """y as (n, targets), or an error that says what is wrong with it."""
+        return _real_targets(y)
+
+    def n_latent(self, n_targets: int) -> int:
+        return self.latent_per_target * n_targets
+
+    def log_prob(self, f: Float[Array, "*rows latent"], y: Float[Array, "*rows k"]) -> Float[Array, "*rows k"]:
+        """log p(y | f), target by target."""
+        raise NotImplementedError
+
+    def conditional_mean(self, f: Float[Array, "*rows latent"]) -> Float[Array, "*rows k"]:
+        """E[y | f]."""
+        raise NotImplementedError
+
+    def conditional_variance(self, f: Float[Array, "*rows latent"]) -> Float[Array, "*rows k"]:
+        """Var[y | f]: the part no amount of data takes away."""
+        raise NotImplementedError
+
+    def cdf(self, f: Float[Array, "*rows latent"], y: Float[Array, "*rows k"]) -> Float[Array, "*rows k"]:
+        """P(Y ≤ y | f)."""
+        raise NotImplementedError
+
+    def sample(self, f: Float[Array, "*rows latent"], key: PRNGKeyArray) -> Float[Array, "*rows k"]:
+        """One y for each f."""
+        raise NotImplementedError
+
+    def expected_log_prob(
+        self,
+        mean: Float[Array, "*rows latent"],
+        variance: Float[Array, "*rows latent"] | None,
+        y: Float[Array, "*rows k"],
+        noise: Float[Array, "*rows latent"],
+    ) -> Float[Array, "*rows k"]:
+        """E log p(y | f) over f ~ N(mean, variance), by 20-point Gauss–Hermite quadrature.
+
+        `noise` is standard normal, for likelihoods that need a draw instead; None for the variance is zero.
+        """
+        if variance is None:
+            return self.log_prob(mean, y)
+        sd = jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny))
+        values = jax.vmap(lambda node: self.log_prob(mean + sd * node, y))(jnp.asarray(_NODES, mean.dtype))
+        return jnp.tensordot(jnp.asarray(_WEIGHTS, mean.dtype), values, axes=1)
+
+    def mean(self, f: Float[Array, "draws *rows latent"]) -> Float[Array, "*rows k"]:
+        """E y over draws of f."""
+        return jnp.mean(self.conditional_mean(f), axis=0)
+
+    def variance(self, f: Float[Array, "draws *rows latent"]) -> Float[Array, "*rows k"]:
+        """Var y over draws of f: E Var[y | f] + Var E[y | f]."""
+        return jnp.mean(self.conditional_variance(f), axis=0) + jnp.var(self.conditional_mean(f), axis=0)
+
+    def log_predictive(
+        self, f: Float[Array, "draws *rows latent"], y: Float[Array, "*rows k"]
+    ) -> Float[Array, "*rows k"]:
+        """log of the mean over draws of p(y | f)."""
+        y = jnp.broadcast_to(y, (f.shape[0], *y.shape))
+        return logsumexp(self.log_prob(f, y), axis=0) - jnp.log(f.shape[0])
+
+    def quantiles(self, f: Float[Array, "draws *rows latent"], q: ArrayLike) -> Float[Array, "levels *rows k"]:
+        """Quantiles of y over draws of f: where the mean of their distribution functions crosses each level."""
+        levels = jnp.asarray(q, dtype=f.dtype)
+        if levels.ndim != 1 or not bool(jnp.all((levels > 0.0) & (levels < 1.0))):
+            raise ValueError(f"`q` must be a list of levels between 0 and 1, got {q!r}.")
+        centre, sd = self.mean(f), jnp.sqrt(self.variance(f))
+
+        def invert(level):
+            below = lambda y: jnp.mean(self.cdf(f, jnp.broadcast_to(y, (f.shape[0], *y.shape))), axis=0) < level  # noqa: E731
+            # Cantelli: at most a share 1/(1 + t²) of any distribution lies beyond t standard deviations on one side.
+            reach = 1.01 * jnp.sqrt(1.0 / jnp.minimum(level, 1.0 - level)) * sd + 1.0
+            lower, upper = self._support(centre - reach, centre + reach)
+
+            def halve(_, bounds):
+                lower, upper = bounds
+                middle = self._middle(lower, upper)
+                rises = below(middle)
+                return jnp.where(rises, middle, lower), jnp.where(rises, upper, middle)
+
+            return jax.lax.fori_loop(0, 64, halve, (lower, upper))[1]
+
+        return jax.lax.map(invert, levels)
+
+    def _support(self, lower: Array, upper: Array) -> tuple[Array, Array]:
+        return (jnp.maximum(jnp.floor(lower), 0.0) - 1.0, jnp.ceil(upper)) if self.is_discrete else (lower, upper)
+
+    def _middle(self, lower: Array, upper: Array) -> Array:
+        return jnp.floor(0.5 * (lower + upper)) if self.is_discrete else 0.5 * (lower + upper)
+
+
+class Gaussian(Likelihood):
+    """y = f + ε, ε ~ N(0, scale²), one learned scale per target; it starts at half the sd of y unless given."""
+
+    log_scale: Float[Array, "*k"] | None
+
+    def __init__(self, scale: ArrayLike | None = None):
+        self.log_scale = None if scale is None else log_positive("scale", scale)
+
+    def init(self, y: np.ndarray) -> "Gaussian":
+        return Gaussian(_scale_of(y, self.log_scale))
+
+    @property
+    def scale(self) -> Float[Array, "*k"]:
+        return jnp.exp(self.log_scale)
+
+    def log_prob(self, f, y):
+        return _normal_log_prob(y, f, _like(self.log_scale, f))
+
+    def expected_log_prob(self, mean, variance, y, noise):
+        # E log N(y; f, s²) = log N(y; m, s²) − v/2s²
+        exact = self.log_prob(mean, y)
+        return exact if variance is None else exact - 0.5 * variance * jnp.exp(-2.0 * _like(self.log_scale, mean))
+
+    def conditional_mean(self, f):
+        return f
+
+    def conditional_variance(self, f):
+        return jnp.broadcast_to(jnp.exp(2.0 * _like(self.log_scale, f)), f.shape)
+
+    def cdf(self, f, y):
+        return ndtr((y - f) * jnp.exp(-_like(self.log_scale, f)))
+
+    def sample(self, f, key):
+        return f + jnp.exp(_like(self.log_scale, f)) * jr.normal(key, f.shape, f.dtype)
+
+
+class HeteroscedasticGaussian(Likelihood):
+    """y = f₁ + ε, ε ~ N(0, s(x)²), s = scale · exp(g/2) with g = 4 tanh(f₂/4): noise that depends on the input.
+
+    g is close to f₂ where f₂ is small and never past ±4, so that s stays within a factor e² of `scale` either way and
+    no draw can claim certainty.
+    """
+
+    latent_per_target: ClassVar[int] = 2
+    log_scale: Float[Array, "*k"] | None
+
+    def __init__(self, scale: ArrayLike | None = None):
+        self.log_scale = None if scale is None else log_positive("scale", scale)
+
+    def init(self, y: np.ndarray) -> "HeteroscedasticGaussian":
+        return HeteroscedasticGaussian(_scale_of(y, self.log_scale))
+
+    def split(self, f: Float[Array, "*rows latent"]) -> tuple[Float[Array, "*rows k"], Float[Array, "*rows k"]]:
+        """Mean and log scale of y."""
+        mean, second = jnp.split(f, 2, axis=-1)
+        return mean, _like(self.log_scale, mean) + 2.0 * jnp.tanh(0.25 * second)
+
+    def log_prob(self, f, y):
+        mean, log_scale = self.split(f)
+        return _normal_log_prob(y, mean, log_scale)
+
+    def expected_log_prob(self, mean, variance, y, noise):
+        if variance is None:
+            return self.log_prob(mean, y)
+        # Exact over f₁ given f₂; quadrature over f₂, which shapes log s and s⁻².
+        centre, second = jnp.split(mean, 2, axis=-1)
+        spread, second_variance = jnp.split(variance, 2, axis=-1)
+        sd = jnp.sqrt(jnp.maximum(second_variance, jnp.finfo(mean.dtype).tiny))
+
+        def given(node):
+            _, log_scale = self.split(jnp.concatenate([centre, second + sd * node], axis=-1))
+            return _normal_log_prob(y, centre, log_scale) - 0.5 * spread * jnp.exp(-2.0 * log_scale)
+
+        values = jax.vmap(given)(jnp.asarray(_NODES, mean.dtype))
+        return jnp.tensordot(jnp.asarray(_WEIGHTS, mean.dtype), values, axes=1)
+
+    def conditional_mean(self, f):
+        return self.split(f)[0]
+
+    def conditional_variance(self, f):
+        return jnp.exp(2.0 * self.split(f)[1])
+
+    def cdf(self, f, y):
+        mean, log_scale = self.split(f)
+        return ndtr((y - mean) * jnp.exp(-log_scale))
+
+    def sample(self, f, key):
+        mean, log_scale = self.split(f)
+        return mean + jnp.exp(log_scale) * jr.normal(key, mean.shape, f.dtype)
+
+
+class StudentT(Likelihood):
+    """y = f + scale · t, t Student's with learned degrees of freedom above 2: noise with heavy tails."""
+
+    log_scale: Float[Array, "*k"] | None
+    log_excess: Float[Array, ""]  # degrees of freedom − 2
+
+    def __init__(self, scale: ArrayLike | None = None, degrees: float = 5.0):
+        if not degrees > 2.0:
+            raise ValueError(f"`degrees` must be above 2, so that y has a variance, got {degrees!r}.")
+        self.log_scale = None if scale is None else log_positive("scale", scale)
+        self.log_excess = log_positive("degrees", degrees - 2.0)
+
+    def init(self, y: np.ndarray) -> "StudentT":
+        return StudentT(_scale_of(y, self.log_scale), float(self.degrees))
+
+    @property
+    def degrees(self) -> Float[Array, ""]:
+        return 2.0 + jnp.exp(self.log_excess)
+
+    def log_prob(self, f, y):
+        nu, log_scale = self.degrees, _like(self.log_scale, f)
+        z = (y - f) * jnp.exp(-log_scale)
+        constant = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * jnp.log(nu * jnp.pi)
+        return constant - log_scale - 0.5 * (nu + 1.0) * jnp.log1p(z**2 / nu)
+
+    def conditional_mean(self, f):
+        return f
+
+    def conditional_variance(self, f):
+        variance = jnp.exp(2.0 * _like(self.log_scale, f)) * self.degrees / (self.degrees - 2.0)
+        return jnp.broadcast_to(variance, f.shape)
+
+    def cdf(self, f, y):
+        # P(T ≤ z) = 1 − ½ I_{ν/(ν+z²)}(ν/2, ½) for z ≥ 0, and its mirror image below
+        nu = self.degrees
+        z = (y - f) * jnp.exp(-_like(self.log_scale, f))
+        tail = 0.5 * betainc(0.5 * nu, 0.5, nu / (nu + z**2))
+        return jnp.where(z >= 0.0, 1.0 - tail, tail)
+
+    def sample(self, f, key):
+        return f + jnp.exp(_like(self.log_scale, f)) * jr.t(key, self.degrees, f.shape, f.dtype)
+
+
+class Bernoulli(Likelihood):
+    """P(y = 1) = 1/(1 + e^{−f}) for y in {0, 1}."""
+
+    is_discrete: ClassVar[bool] = True
+
+    def check(self, y: np.ndarray) -> np.ndarray:
+        y = _real_targets(y)
+        _refuse(y, ~np.isin(y, (0.0, 1.0)), "0 or 1")
+        return y
+
+    def log_prob(self, f, y):
+        return -jax.nn.softplus(jnp.where(y > 0.5, -f, f))
+
+    def conditional_mean(self, f):
+        return jax.nn.sigmoid(f)
+
+    def conditional_variance(self, f):
+        return jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
+
+    def cdf(self, f, y):
+        return jnp.where(y < 0.0, 0.0, jnp.where(y < 1.0, jax.nn.sigmoid(-f), 1.0))
+
+    def sample(self, f, key):
+        return jr.bernoulli(key, jax.nn.sigmoid(f)).astype(f.dtype)
+
+
+class Poisson(Likelihood):
+    """y ~ Poisson(e^f) for counts."""
+
+    is_discrete: ClassVar[bool] = True
+
+    def check(self, y: np.ndarray) -> np.ndarray:
+        y = _real_targets(y)
+        _refuse(y, (y < 0.0) | (y != np.floor(y)), "whole numbers of at least 0")
+        return y
+
+    def log_prob(self, f, y):
+        return y * f - jnp.exp(f) - gammaln(y + 1.0)
+
+    def expected_log_prob(self, mean, variance, y, noise):
+        # E e^f = e^{m + v/2}
+        variance = 0.0 if variance is None else variance
+        return y * mean - jnp.exp(mean + 0.5 * variance) - gammaln(y + 1.0)
+
+    def conditional_mean(self, f):
+        return jnp.exp(f)
+
+    def conditional_variance(self, f):
+        return jnp.exp(f)
+
+    def cdf(self, f, y):
+        return jnp.where(y < 0.0, 0.0, gammaincc(jnp.floor(jnp.maximum(y, 0.0)) + 1.0, jnp.exp(f)))
+
+    def sample(self, f, key):
+        # JAX's Poisson draws want a threefry key, whatever kind came in.
+        key = jr.wrap_key_data(jr.bits(key, (2,), jnp.uint32), impl="threefry2x32")
+        return jr.poisson(key, jnp.exp(f)).astype(f.dtype)
+
+
+class Categorical(Likelihood):
+    """P(y = c) = e^{f_c} / Σ_k e^{f_k} for classes 0, …, n_classes − 1: the softmax likelihood.
+
+    y holds class codes, with a last axis of 1. `mean` gives the probabilities of all classes and `variance` p(1 − p);
+    `quantiles` and `cdf` are of the code, and mean something where the classes are ordered.
+    """
+
+    is_discrete: ClassVar[bool] = True
+    n_classes: int = eqx.field(static=True)
+
+    def __init__(self, n_classes: int):
+        if n_classes < 2:
+            raise ValueError(f"`n_classes` must be at least 2, got {n_classes!r}.")
+        self.n_classes = n_classes
+
+    def n_latent(self, n_targets: int) -> int:
+        return self.n_classes
+
+    def check(self, y: np.ndarray) -> np.ndarray:
+        y = _real_targets(y)
+        if y.shape[1] != 1:
+            raise ValueError(f"`y` must hold one class per row, shape (n,) or (n, 1), got {y.shape}.")
+        _refuse(y, ~np.isin(y, np.arange(self.n_classes)), f"classes from 0 to {self.n_classes - 1}")
+        return y
+
+    def log_prob(self, f, y):
+        return jnp.take_along_axis(jax.nn.log_softmax(f, axis=-1), y.astype(jnp.int32), axis=-1)
+
+    def expected_log_prob(self, mean, variance, y, noise):
+        # No closed form, and quadrature grows with the classes: one reparameterised draw, unbiased.
+        if variance is None:
+            return self.log_prob(mean, y)
+        sd = jnp.sqrt(jnp.maximum(variance, jnp.finfo(variance.dtype).tiny))
+        return self.log_prob(mean + sd * noise, y)
+
+    def conditional_mean(self, f):
+        return jax.nn.softmax(f, axis=-1)
+
+    def variance(self, f):
+        p = self.mean(f)
+        return p * (1.0 - p)
+
+    def conditional_variance(self, f):
+        p = self.conditional_mean(f)
+        return p * (1.0 - p)
+
+    def cdf(self, f, y):
+        below = jnp.arange(self.n_classes) <= jnp.floor(y)
+        return jnp.sum(jnp.where(below, jax.nn.softmax(f, axis=-1), 0.0), axis=-1, keepdims=True)
+
+    def sample(self, f, key):
+        return jr.categorical(key, f, axis=-1)[..., None].astype(f.dtype)
+
+    def quantiles(self, f, q):
+        levels = jnp.asarray(q, dtype=f.dtype)
+        if levels.ndim != 1 or not bool(jnp.all((levels > 0.0) & (levels < 1.0))):
+            raise ValueError(f"`q` must be a list of levels between 0 and 1, got {q!r}.")
+        cumulative = jnp.cumsum(self.mean(f), axis=-1)
+        return jax.vmap(lambda level: jnp.sum(cumulative < level, axis=-1, keepdims=True).astype(f.dtype))(levels)
+
+
+def _normal_log_prob(y: Array, mean: Array, log_scale: Array) -> Array:
+    return -0.5 * ((y - mean) * jnp.exp(-log_scale)) ** 2 - log_scale - 0.5 * jnp.log(2.0 * jnp.pi)
+
+
+def _like(log_scale: Float[Array, "*k"], f: Float[Array, "*rows k"]) -> Float[Array, "*rows k"]:
+    """One value per target, with as many axes as f."""
+    return log_scale if log_scale.ndim == 0 else log_scale.reshape((1,) * (f.ndim - 1) + (-1,))
+
+
+def _scale_of(y: np.ndarray, log_scale: Float[Array, "*k"] | None) -> Float[Array, " k"]:
+    if log_scale is not None:
+        return jnp.broadcast_to(jnp.exp(log_scale), (y.shape[1],))
+    sd = y.std(axis=0)
+    return jnp.asarray(np.where(sd > 0, 0.5 * sd, 1.0), dtype=float)
+
+
+def _real_targets(y: np.ndarray) -> np.ndarray:
+    if y.ndim == 1:
+        y = y[:, None]
+    if y.ndim != 2:
+        raise ValueError(f"`y` must have the shape (n,) or (n, targets), got {y.shape}.")
+    if not (np.issubdtype(y.dtype, np.number) or y.dtype == bool):
+        raise ValueError(f"`y` must be numbers, got values of type {y.dtype}.")
+    bad = ~np.isfinite(y)
+    if bad.any():
+        raise ValueError(f"`y` must be finite, got {int(bad.sum())} missing or infinite values.")
+    return y.astype(float)
+
+
+def _refuse(y: np.ndarray, bad: np.ndarray, wanted: str) -> None:
+    if bad.any():
+        raise ValueError(f"`y` must hold {wanted}, got {y[bad][0]:g} in row {int(np.argwhere(bad)[0, 0])}.")

@@ -1,0 +1,504 @@
+"""Algorithm 1: `build` turns a skeleton and a list of layers into the network N(S).
+
+The nodes of a layer are stacked: their arrays have a leading axis s, and the layer runs as one batched product.
+Inside, values are columns: h has the shape (s, d, *batch), node by node, and one row of data has no batch axis.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+
+from vertebra.blocks import FeatureBlock, FunctionBlock, InducingPointBlock, spread_points
+from vertebra.distributions import Dropout, Gaussian, Normal, PointMass, Posterior, Prior, product
+from vertebra.kernels import as_activation, log_positive
+from vertebra.noise import fast
+from vertebra.parameters import Fixed
+from vertebra.skeleton import Skeleton
+
+
+class Layer(eqx.Module):
+    """What Algorithm 1 puts in place of the edges into each node of one layer: (RB or IPB)* then FB.
+
+    The paper's three changes are three fields: `features` (none, one or several blocks in a row), `posterior`, `prior`.
+
+    - `width`: d, how often the function block replicates the node.
+    - `bias`: a trained bias b in the function block.
+    - `mean="linear"`: a fixed linear skip m(x) added to f: the identity where the sizes agree, else the leading
+      principal directions of the data (`build(..., x=x)`) or padding with zeros, as in Salimbeni & Deisenroth.
+    - `noise`: the initial sd of Gaussian noise added to f inside the layer, trained; None for none.
+    - `joint`: in the top layer, one function block per output over the features of all the nodes it adds, instead of
+      one per node, so that a full covariance spans the sub-networks.
+    """
+
+    width: int = eqx.field(static=True)
+    features: tuple[FeatureBlock, ...]
+    posterior: Posterior
+    prior: Prior
+    bias: bool = eqx.field(static=True)
+    mean: str | None = eqx.field(static=True)
+    noise: float | None = eqx.field(static=True)
+    joint: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        width: int,
+        features: Sequence[FeatureBlock] = (),
+        posterior: Posterior | None = None,
+        prior: Prior | None = None,
+        *,
+        bias: bool = False,
+        mean: str | None = None,
+        noise: float | None = None,
+        joint: bool = False,
+    ):
+        if width < 1:
+            raise ValueError(f"`width` must be at least 1, got {width!r}.")
+        if mean not in (None, "linear"):
+            raise ValueError(f'`mean` must be None or "linear", got {mean!r}.')
+        if noise is not None and not noise > 0.0:
+            raise ValueError(f"`noise` must be positive, or None for no noise, got {noise!r}.")
+        self.width = width
+        self.features = tuple(features)
+        self.posterior = Gaussian() if posterior is None else posterior
+        self.prior = Normal() if prior is None else prior
+        self.bias = bias
+        self.mean = mean
+        self.noise = noise
+        self.joint = joint
+
+
+class Noise(NamedTuple):
+    """The base noise of one layer for draws that are independent from column to column."""
+
+    normal: Float[Array, "s d *batch"] | None
+    uniform: Float[Array, "s r *batch"] | None
+
+
+class Wiring(eqx.Module):
+    """In(i) of Algorithm 1 for a whole layer: which nodes below each node reads.
+
+    `reads` is "all" where every node reads the whole layer below, "own" where node i reads node i alone, and "some"
+    for the rest, which look their parents up in `index`; shorter lists are padded, and `live` zeroes the padding.
+    """
+
+    reads: str = eqx.field(static=True)
+    n_parents: int = eqx.field(static=True)
+    index: Int[Array, "s k"] | None
+    live: Fixed | None
+
+    def __init__(self, parents: tuple[tuple[int, ...], ...], n_below: int):
+        self.n_parents = max(map(len, parents))
+        self.index = self.live = None
+        if all(read == tuple(range(n_below)) for read in parents):
+            self.reads = "all"
+        elif parents == tuple((i,) for i in range(n_below)):
+            self.reads = "own"
+        else:
+            self.reads = "some"
+            self.index = jnp.asarray([read + (0,) * (self.n_parents - len(read)) for read in parents])
+            if any(len(read) < self.n_parents for read in parents):
+                self.live = Fixed([[1.0] * len(read) + [0.0] * (self.n_parents - len(read)) for read in parents])
+
+    @property
+    def axis(self) -> int | None:
+        """Where a layer's inputs carry the axis of its nodes: nowhere if all nodes read the same."""
+        return None if self.reads == "all" else 0
+
+    def __call__(self, h: Float[Array, "below d *batch"]) -> Array:
+        """The parents' values of each node, one after the other: (s, k·d, *batch), or (k·d, *batch) if shared."""
+        if self.reads == "all":
+            return h.reshape(-1, *h.shape[2:])
+        if self.reads == "own":
+            return h
+        parents = h[self.index]
+        if self.live is not None:
+            parents = parents * self.live.value.reshape(*self.live.value.shape, *(1,) * (h.ndim - 1))
+        return parents.reshape(parents.shape[0], -1, *h.shape[2:])
+
+
+class Stack(eqx.Module):
+    """All nodes of one layer of N(S): feature blocks and function blocks with a leading axis of nodes."""
+
+    wiring: Wiring
+    activations: tuple[str, ...] = eqx.field(static=True)  # σ of the nodes below
+    features: tuple[FeatureBlock, ...]
+    function: FunctionBlock  # per node; if joint, per output, over the features of the nodes it adds
+    mean: Fixed | None
+    log_noise: Float[Array, "s d"] | None
+    n_nodes: int = eqx.field(static=True)
+    joint: bool = eqx.field(static=True)
+
+    def inputs(self, h: Float[Array, "below d_below *batch"]) -> Array:
+        """{σ(f_j)}_{j ∈ In(i)}: what each node reads."""
+        return self.wiring(_activate(h, self.activations))
+
+    def phi(self, x: Array) -> tuple[Array, int | None, Float[Array, "s *batch"] | None]:
+        """φ of every node, the axis of its nodes, and the variance left out by the last block."""
+        phi, axis, left_out = x, self.wiring.axis, None
+        for block in self.features:
+            below, phi = phi, jax.vmap(lambda block, x: block(x), in_axes=(0, axis))(block, phi)
+            if block is self.features[-1] and block.residual == "diagonal":
+                left_out = jax.vmap(lambda block, x, phi: block.left_out(x, phi), in_axes=(0, axis, 0))(
+                    block, below, phi
+                )
+            axis = 0
+        return phi, axis, left_out
+
+    def weights(self, key: PRNGKeyArray) -> Float[Array, "s d r"]:
+        """A draw of V for every node."""
+        n_blocks = jax.tree.leaves(self.function.posterior)[0].shape[0]
+        v = jax.vmap(lambda q, key: q.sample(key))(self.function.posterior, jr.split(key, n_blocks))
+        if self.joint:
+            # (outputs, d, m r) to (outputs m, d, r)
+            d = v.shape[1]
+            v = v.reshape(n_blocks, d, self.n_nodes // n_blocks, -1).swapaxes(1, 2).reshape(self.n_nodes, d, -1)
+        return v
+
+    def draw(self, h: Float[Array, "below d_below *batch"], key: PRNGKeyArray) -> Float[Array, "s d *batch"]:
+        """f of every node for one draw of V, the same for every column."""
+        weights_key, noise_key = jr.split(key)
+        x = self.inputs(h)
+        phi, axis, left_out = self.phi(x)
+        f = jax.vmap(product, in_axes=(0, axis))(self.weights(weights_key), phi)
+        variance = self._inner_variance(left_out, f)
+        if variance is not None:
+            # One ε per node and output: each column alone has the law of the layer, as a random bias would give it.
+            f = f + root(variance) * jr.normal(noise_key, (*f.shape[:2], *(1,) * (f.ndim - 2)), f.dtype)
+        return f + self.offset(x, f)
+
+    def conditional(
+        self, h: Float[Array, "below d_below *batch"], uniform: Float[Array, "s r *batch"] | None = None
+    ) -> tuple[Float[Array, "blocks d *batch"], Float[Array, "blocks d *batch"] | None]:
+        """Mean and variance of each f given the layer below; for dropout, given its coins as well.
+
+        A variance of None is zero. With `uniform=None` a dropout layer gives the mean over its coins.
+        """
+        x = self.inputs(h)
+        phi, axis, left_out = self.phi(x)
+        if self.joint:
+            n_blocks = self.function.posterior.mean.shape[0]
+            phi = phi if axis == 0 else jnp.broadcast_to(phi, (self.n_nodes, *phi.shape))
+            phi, axis = phi.reshape(n_blocks, -1, *phi.shape[2:]), 0
+        q = self.function.posterior
+        if isinstance(q, Dropout):
+            if uniform is None:
+                mean = jax.vmap(product, in_axes=(0, axis))(q.mean, phi)
+            else:
+                mean = jax.vmap(lambda q, phi, u: q.project(phi, u), in_axes=(0, axis, 0))(q, phi, uniform)
+            variance = None
+        else:
+            mean, variance = jax.vmap(lambda q, phi: q.moments(phi), in_axes=(0, axis))(q, phi)
+        inner = self._inner_variance(left_out, mean)
+        offset = self.offset(x, mean)
+        if self.joint:
+            offset = _add_up(offset, mean.shape[0])
+            inner = None if inner is None else _add_up(inner, mean.shape[0])
+        if inner is not None:
+            variance = inner if variance is None else variance + inner
+        return mean + offset, variance
+
+    def noise(self, key: PRNGKeyArray, batch: tuple[int, ...]) -> Noise:
+        """Base noise for `batch` columns, of the kinds this layer needs."""
+        normal_key, uniform_key = jr.split(key)
+        q = self.function.posterior
+        n_blocks, d, r = q.mean.shape
+        random = isinstance(q, Gaussian) or self.log_noise is not None or self._residual
+        return Noise(
+            jr.normal(normal_key, (n_blocks, d, *batch)) if random else None,
+            jr.uniform(uniform_key, (n_blocks, r, *batch)) if isinstance(q, Dropout) else None,
+        )
+
+    def kl(self, key: PRNGKeyArray) -> Float[Array, ""]:
+        n_blocks = self.function.posterior.mean.shape[0]
+        return jnp.sum(jax.vmap(lambda block, key: block.kl(key=key))(self.function, jr.split(key, n_blocks)))
+
+    @property
+    def is_random(self) -> bool:
+        """Whether f varies given the layer below."""
+        return not isinstance(self.function.posterior, PointMass) or self.log_noise is not None or self._residual
+
+    @property
+    def _residual(self) -> bool:
+        return bool(self.features) and self.features[-1].residual == "diagonal"
+
+    def _inner_variance(self, left_out: Array | None, like: Array) -> Array | None:
+        """The variance that the layer adds by itself: what the inducing points leave out, and its noise."""
+        shape = (self.n_nodes, like.shape[1], *like.shape[2:])
+        variance = None if left_out is None else jnp.broadcast_to(left_out[:, None], shape)
+        if self.log_noise is not None:
+            noise = jnp.exp(2.0 * self.log_noise).reshape(*self.log_noise.shape, *(1,) * (like.ndim - 2))
+            variance = jnp.broadcast_to(noise, shape) if variance is None else variance + noise
+        return variance
+
+    def offset(self, x: Array, like: Array) -> Array:
+        """Bias and mean function of every node, in the shape of `like`."""
+        offset = jnp.zeros((self.n_nodes, *like.shape[1:]), like.dtype)
+        if self.mean is not None:
+            offset = offset + jax.vmap(product, in_axes=(0, self.wiring.axis))(self.mean.value, x)
+        if self.function.bias is not None:
+            bias = self.function.bias
+            if self.joint:
+                share = self.n_nodes // bias.shape[0]
+                bias = jnp.repeat(bias / share, share, axis=0)
+            offset = offset + bias.reshape(*bias.shape, *(1,) * (like.ndim - 2))
+        return offset
+
+
+class Network(eqx.Module):
+    """N(S): the Bayesian network that Algorithm 1 builds. A key is a draw: `network(x, key=k)` draws every V from q.
+
+    The same key over many x is one sampled function; many keys are the posterior.
+    """
+
+    skeleton: Skeleton = eqx.field(static=True)
+    stacks: tuple[Stack, ...]
+
+    def __call__(self, x: Float[Array, "p *batch"], *, key: PRNGKeyArray) -> Float[Array, "outputs *batch"]:
+        """f(x) for one draw of all weights; x is one row, or the columns of many."""
+        return self._total(self.terms(x, key=key))
+
+    def terms(self, x: Float[Array, "p *batch"], *, key: PRNGKeyArray) -> Float[Array, "s d *batch"]:
+        """The value of each top node for one draw of all weights; the outputs add these up."""
+        h = x[:, None]
+        for stack, stack_key in zip(self.stacks, jr.split(key, len(self.stacks)), strict=True):
+            h = stack.draw(h, stack_key)
+        return h
+
+    def noise(self, key: PRNGKeyArray, batch: tuple[int, ...] = ()) -> tuple[Noise, ...]:
+        """Base noise for draws that are independent from column to column."""
+        keys = jr.split(key, len(self.stacks))
+        return tuple(stack.noise(key, batch) for stack, key in zip(self.stacks, keys, strict=True))
+
+    def conditional(
+        self, x: Float[Array, "p *batch"], noise: Sequence[Noise]
+    ) -> tuple[Float[Array, "outputs *batch"], Float[Array, "outputs *batch"] | None]:
+        """Mean and variance of f(x) over the top layer, given `noise` in the layers below: the doubly stochastic draw.
+
+        Below the top each column has its own f = E f + √Var f · ε, so that only ε, not V, is drawn (the local
+        reparameterisation). Where nothing below the top is random these are the exact moments of q(f).
+        """
+        h = x[:, None]
+        for stack, (normal, uniform) in zip(self.stacks[:-1], noise, strict=False):
+            h, variance = stack.conditional(h, uniform)
+            if variance is not None:
+                h = h + root(variance) * normal
+        mean, variance = self.stacks[-1].conditional(h, noise[-1].uniform)
+        return self._total(mean), None if variance is None else self._total(variance)
+
+    def mean(self, x: Float[Array, "p *batch"]) -> Float[Array, "outputs *batch"]:
+        """f(x) with every V, and every noise inside, at its mean."""
+        return self.conditional(x, tuple(Noise(jnp.zeros(()), None) for _ in self.stacks))[0]
+
+    def kl(self, *, key: PRNGKeyArray) -> Float[Array, ""]:
+        """KL(q(V) ‖ p(V)) of all layers."""
+        keys = jr.split(key, len(self.stacks))
+        return sum((stack.kl(key) for stack, key in zip(self.stacks, keys, strict=True)), start=jnp.zeros(()))
+
+    def top_features(
+        self, x: Float[Array, "p *batch"]
+    ) -> tuple[Float[Array, "outputs m_r *batch"], Float[Array, "targets *batch"], Float[Array, "outputs *batch"]]:
+        """Where f is linear in V: the features of all the nodes an output adds, side by side; what is added to Vφ;
+        and the variance that inducing points leave out."""
+        h = x[:, None]
+        for stack in self.stacks[:-1]:
+            h = stack.conditional(h)[0]
+        top, n_outputs = self.stacks[-1], len(self.skeleton.outputs)
+        inputs = top.inputs(h)
+        phi, axis, left_out = top.phi(inputs)
+        phi = phi if axis == 0 else jnp.broadcast_to(phi, (top.n_nodes, *phi.shape))
+        left_out = jnp.zeros((top.n_nodes, *x.shape[1:])) if left_out is None else left_out
+        offset = top.offset(inputs, jnp.zeros((top.n_nodes, self.n_outputs // n_outputs, *x.shape[1:])))
+        return (
+            phi.reshape(n_outputs, -1, *x.shape[1:]),
+            self._total(offset),
+            jnp.sum(left_out.reshape(n_outputs, -1, *x.shape[1:]), axis=1),
+        )
+
+    def with_joint_top(self, posterior: Gaussian, prior: Normal) -> "Network":
+        """The same network with one function block per output, over the features of all the nodes it adds."""
+        top, n_outputs = self.stacks[-1], len(self.skeleton.outputs)
+        bias, live = top.function.bias, top.function.live
+        function = eqx.tree_at(
+            lambda block: (block.posterior, block.prior, block.bias, block.live),
+            top.function,
+            (
+                posterior,
+                jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_outputs, *leaf.shape)), prior),
+                None if bias is None else jnp.sum(bias.reshape(n_outputs, -1, bias.shape[1]), axis=1),
+                None if live is None else Fixed(live.value.reshape(n_outputs, -1)),
+            ),
+            is_leaf=lambda leaf: leaf is None,
+        )
+        stack = Stack(
+            top.wiring, top.activations, top.features, function, top.mean, top.log_noise, top.n_nodes, joint=True
+        )
+        return Network(self.skeleton, (*self.stacks[:-1], stack))
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.skeleton.outputs) * self.stacks[-1].function.posterior.mean.shape[1]
+
+    @property
+    def is_linear_in_v(self) -> bool:
+        """Whether f is linear in everything uncertain: only the top layer is random, and Gaussian."""
+        top = self.stacks[-1].function.posterior
+        return isinstance(top, Gaussian) and not any(stack.is_random for stack in self.stacks[:-1])
+
+    def _total(self, f: Float[Array, "nodes d *batch"]) -> Float[Array, "outputs *batch"]:
+        groups = self.skeleton.output_parents
+        if len(f) == len(groups) and (len(groups) < len(self.skeleton.layers[-1]) or _in_order(groups)):
+            total = f
+        elif len(groups) == 1:
+            total = jnp.sum(f, axis=0, keepdims=True)
+        else:
+            total = jnp.stack([jnp.sum(f[jnp.asarray(group)], axis=0) for group in groups])
+        return total.reshape(-1, *f.shape[2:])
+
+
+def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: ArrayLike | None = None) -> Network:
+    """Algorithm 1: N(S) from a skeleton S and one `Layer` per layer of S, bottom up.
+
+    With data `x` (n, n_inputs), inducing points start at k-means centres of what each node reads, layer by layer, and
+    linear mean functions at principal directions; without it they start at random and at the identity.
+    """
+    if len(layers) != skeleton.depth:
+        raise ValueError(
+            f"`layers` must have one entry per layer of the skeleton, {skeleton.depth}, got {len(layers)}."
+        )
+    for level in skeleton.layers:
+        for node in level:
+            try:
+                as_activation(node.activation)
+            except ValueError as error:
+                raise ValueError(f"Node {node.name!r}: {error}") from None
+    key = fast(key)
+    rows = None if x is None else _rows(x, skeleton.n_inputs, key)
+    sizes, parents = skeleton.sizes, skeleton.parents
+    width, stacks, h = 1, [], None if rows is None else jnp.asarray(rows.T, dtype=float)[:, None]
+    activations: tuple[str, ...] = ("identity",) * skeleton.n_inputs
+    for level, (layer, layer_key) in enumerate(zip(layers, jr.split(key, len(layers)), strict=True)):
+        n_blocks = sizes[level + 1]
+        if layer.joint:
+            if level + 1 != skeleton.depth or not skeleton.adds_runs:
+                raise ValueError(
+                    "`joint` is for the top layer, and needs outputs that add equally many top nodes each, in order; "
+                    f"got it in layer {level + 1} of {skeleton.depth}, with outputs that add {skeleton.output_parents}."
+                )
+            n_blocks = len(skeleton.outputs)
+        wiring = Wiring(parents[level], sizes[level])
+        stack = _stack(layer, wiring, activations, sizes[level + 1], n_blocks, width, h, layer_key)
+        stacks.append(stack)
+        activations = tuple(node.activation for node in skeleton.layers[level])
+        width = layer.width
+        if h is not None and level + 1 < skeleton.depth:
+            h = stack.conditional(h)[0]
+    return Network(skeleton, tuple(stacks))
+
+
+def _stack(
+    layer: Layer,
+    wiring: Wiring,
+    activations: tuple[str, ...],
+    n_nodes: int,
+    n_blocks: int,
+    width_below: int,
+    h: Float[Array, "below d batch"] | None,
+    key: PRNGKeyArray,
+) -> Stack:
+    """The inner loop of Algorithm 1, for all nodes i of a layer at once."""
+    n_inputs = wiring.n_parents * width_below
+    x = None if h is None else wiring(_activate(h, activations))
+    mean = None
+    if layer.mean == "linear":
+        mean = Fixed(_linear_means(layer.width, n_inputs, n_nodes, x, wiring.axis))
+    features, axis, n_features = [], wiring.axis, n_inputs
+    *feature_keys, function_key = jr.split(key, len(layer.features) + 1)
+    for block, block_key in zip(layer.features, feature_keys, strict=True):
+        keys = jr.split(block_key, n_nodes)
+        if isinstance(block, InducingPointBlock) and block.z is None and x is not None:
+            z = _node_points(x, axis, n_nodes, block.r, block_key)
+            built = jax.vmap(lambda key, z, block=block, n=n_features: block.init(n, key=key, z=z))(keys, z)
+        else:
+            built = jax.vmap(lambda key, block=block, n=n_features: block.init(n, key=key))(keys)
+        x = None if x is None else jax.vmap(lambda block, x: block(x), in_axes=(0, axis))(built, x)
+        features.append(built)
+        axis, n_features = 0, block.r
+    live = None
+    if not features and wiring.live is not None:
+        live = jnp.repeat(wiring.live.value, width_below, axis=1)
+    if n_blocks != n_nodes:
+        n_features *= n_nodes // n_blocks
+        live = None if live is None else live.reshape(n_blocks, -1)
+    function = jax.vmap(
+        lambda key, live: FunctionBlock(
+            layer.posterior, layer.prior, n_features, layer.width, bias=layer.bias, live=live, key=key
+        )
+    )(jr.split(function_key, n_blocks), live)
+    log_noise = None
+    if layer.noise is not None:
+        log_noise = jnp.full((n_nodes, layer.width), log_positive("noise", layer.noise))
+    return Stack(wiring, activations, tuple(features), function, mean, log_noise, n_nodes, layer.joint)
+
+
+def root(variance: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """√variance, with slope 0 instead of ∞ where the variance is 0."""
+    positive = variance > 0.0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1.0)), 0.0)
+
+
+def _activate(h: Float[Array, "s d *batch"], names: tuple[str, ...]) -> Float[Array, "s d *batch"]:
+    """σ of each node, applied once per distinct activation."""
+    if len(set(names)) == 1:
+        return as_activation(names[0])(h)
+    groups = {name: [i for i, other in enumerate(names) if other == name] for name in dict.fromkeys(names)}
+    parts = [as_activation(name)(h[jnp.asarray(nodes)]) for name, nodes in groups.items()]
+    order = np.argsort([i for nodes in groups.values() for i in nodes])
+    return jnp.concatenate(parts)[jnp.asarray(order)]
+
+
+def _in_order(groups: tuple[tuple[int, ...], ...]) -> bool:
+    return groups == tuple((i,) for i in range(len(groups)))
+
+
+def _add_up(f: Float[Array, "s d *batch"], n_blocks: int) -> Float[Array, "blocks d *batch"]:
+    return jnp.sum(f.reshape(n_blocks, -1, *f.shape[1:]), axis=1)
+
+
+def _rows(x: ArrayLike, n_inputs: int, key: PRNGKeyArray) -> np.ndarray:
+    rows = np.asarray(x)
+    if rows.ndim != 2 or rows.shape[1] != n_inputs:
+        raise ValueError(f"`x` must have the shape (n, {n_inputs}), got {rows.shape}.")
+    if not len(rows) or not np.isfinite(rows).all():
+        raise ValueError("`x` must have rows, and no missing or infinite values.")
+    if len(rows) > 2000:
+        rows = rows[np.asarray(jr.choice(key, len(rows), (2000,), replace=False))]
+    return rows
+
+
+def _per_node(x: Array, axis: int | None, n_nodes: int, of: Callable[[np.ndarray, int], np.ndarray]) -> Array:
+    """of(rows, node) for each node; once for all where the nodes read the same."""
+    if axis is None:
+        return jnp.broadcast_to(jnp.asarray(shared := of(np.asarray(x.T), 0), x.dtype), (n_nodes, *shared.shape))
+    return jnp.asarray(np.stack([of(np.asarray(x[i].T), i) for i in range(n_nodes)]), x.dtype)
+
+
+def _node_points(x: Array, axis: int | None, n_nodes: int, r: int, key: PRNGKeyArray) -> Float[Array, "s r inputs"]:
+    seed = int(jr.randint(key, (), 0, 2**31 - 1))
+    return _per_node(x, axis, n_nodes, lambda rows, i: spread_points(rows, r, seed=(seed + i) % 2**31))
+
+
+def _linear_means(d: int, n_inputs: int, n_nodes: int, x: Array | None, axis: int | None) -> Float[Array, "s d inputs"]:
+    if x is None or n_inputs <= d:
+        return jnp.broadcast_to(jnp.eye(d, n_inputs), (n_nodes, d, n_inputs))
+
+    def leading(rows: np.ndarray, _: int) -> np.ndarray:
+        directions = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:d]
+        return np.concatenate([directions, np.eye(d - len(directions), n_inputs)])
+
+    return _per_node(x, axis, n_nodes, leading)

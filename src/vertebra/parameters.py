@@ -1,0 +1,27 @@
+"""Which arrays of a model are trained: everything real-valued that is not marked `Fixed`."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, PyTree
+
+
+class Fixed(eqx.Module):
+    """An array that no optimiser moves: the random weights W, a prior's scale, a dropout rate.
+
+    The mark is a filter, not `stop_gradient`: weight decay moves what merely has no gradient.
+    """
+
+    value: Array
+
+    def __init__(self, value: ArrayLike):
+        self.value = jnp.asarray(value)
+
+
+def trainable(tree: PyTree) -> PyTree:
+    """True for each leaf an optimiser may move, False elsewhere: a filter for `equinox.partition`."""
+    return jax.tree.map(
+        lambda leaf: not isinstance(leaf, Fixed) and eqx.is_inexact_array(leaf),
+        tree,
+        is_leaf=lambda leaf: isinstance(leaf, Fixed),
+    )

@@ -1,0 +1,91 @@
+"""The special cases of the paper as lists of layers: swap one for another, keep the skeleton.
+
+Each takes the widths d¹, …, d^L, one per layer of the skeleton, and returns what `build` needs.
+"""
+
+import math
+from collections.abc import Sequence
+
+from vertebra.blocks import InducingPointBlock, RandomFeatureBlock
+from vertebra.distributions import Dropout, Gaussian, GroupLasso, Normal, PointMass, Posterior
+from vertebra.kernels import RBF, Kernel, Matern
+from vertebra.network import Layer
+
+# N(0, 1/r) for weights on features that are not scaled by 1/√r themselves.
+PLAIN = Normal(fan_in=True)
+
+
+def mc_dropout(widths: Sequence[int], *, rate: float = 0.05) -> list[Layer]:
+    """FB alone, q a mixture of two point masses: MC dropout (Gal & Ghahramani), Fig. 1(e)."""
+    return [Layer(d, posterior=Dropout(rate), prior=PLAIN, bias=True) for d in _checked(widths)]
+
+
+def mean_field(widths: Sequence[int]) -> list[Layer]:
+    """FB alone, q a diagonal Gaussian: the plain Bayesian neural network."""
+    return [Layer(d, posterior=Gaussian("diagonal"), prior=PLAIN, bias=True) for d in _checked(widths)]
+
+
+def random_features(
+    widths: Sequence[int],
+    *,
+    r: int = 100,
+    kernel: RBF | Matern | None = None,
+    activation: str = "relu",
+    posterior: Posterior | None = None,
+    orthogonal: bool = False,
+) -> list[Layer]:
+    """RB + FB in every layer: the random-feature deep GP (Cutajar et al.), Fig. 1(d)."""
+    block = RandomFeatureBlock(r, activation, kernel=kernel, orthogonal=orthogonal, bias=kernel is None)
+    return [Layer(d, [block], posterior or Gaussian("diagonal"), Normal()) for d in _checked(widths)]
+
+
+def deep_random_features(
+    widths: Sequence[int], *, r: int = 100, n_blocks: int = 2, activation: str = "relu"
+) -> list[Layer]:
+    """Several RBs then FB (Daniely et al.), Fig. 1(f). Only the top function block is uncertain: f is linear in V."""
+    if n_blocks < 1:
+        raise ValueError(f"`n_blocks` must be at least 1, got {n_blocks!r}.")
+    amplitude = math.sqrt(2.0) if activation == "relu" else 1.0  # keeps the scale: E relu(z)² = ½ for z ~ N(0, 1)
+    blocks = [RandomFeatureBlock(r, activation, amplitude=amplitude, bias=i == 0) for i in range(n_blocks)]
+    *below, top = _checked(widths)
+    return [
+        *(Layer(d, blocks, PointMass(), Normal()) for d in below),
+        Layer(top, blocks, Gaussian(spread=0.0), Normal()),
+    ]
+
+
+def deep_kernel_learning(widths: Sequence[int], *, r: int | None = None, kernel: Kernel | None = None) -> list[Layer]:
+    """Point-mass layers under a Gaussian-process last layer (Wilson et al.), Fig. 1(g). f is linear in V.
+
+    The last layer is FB alone, as the paper's text says, or with `r` inducing points FB + IPB, as its figure draws.
+    """
+    *below, top = _checked(widths)
+    blocks = [] if r is None else [InducingPointBlock(r, kernel, residual="diagonal")]
+    last = Layer(top, blocks, Gaussian(spread=0.0), Normal() if blocks else PLAIN, bias=True)
+    return [*(Layer(d, posterior=PointMass(), prior=PLAIN, bias=True) for d in below), last]
+
+
+def inducing_points(
+    widths: Sequence[int], *, r: int = 50, kernel: Kernel | None = None, residual: bool = True
+) -> list[Layer]:
+    """IPB + FB in every layer: the doubly stochastic deep GP (Salimbeni & Deisenroth), for any kernel.
+
+    Layers below the top have a linear mean function and start nearly deterministic, as there. A skeleton with
+    activation="identity" gives their model; others put σ between the layers, as the paper allows.
+    """
+    block = InducingPointBlock(r, kernel, residual="diagonal" if residual else None)
+    *below, top = _checked(widths)
+    inner = [Layer(d, [block], Gaussian(sd=1e-2, spread=0.0), Normal(), mean="linear") for d in below]
+    return [*inner, Layer(top, [block], Gaussian(spread=0.0), Normal(), bias=True)]
+
+
+def select_inputs(layers: Sequence[Layer], *, penalty: float = 1.0) -> list[Layer]:
+    """The same layers behind AddNN's first layer: FB alone, a point mass, with a group lasso over the inputs."""
+    first, *rest = layers
+    return [Layer(first.width, posterior=PointMass(), prior=GroupLasso(penalty), bias=True), *rest]
+
+
+def _checked(widths: Sequence[int]) -> list[int]:
+    if not widths or any(d < 1 for d in widths):
+        raise ValueError(f"`widths` must hold one width of at least 1 per layer, got {list(widths)}.")
+    return list(widths)

@@ -1,0 +1,323 @@
+"""The computation skeleton S: a layered graph of inputs, nodes with activations, and outputs.
+
+Nothing here touches an array: a skeleton can be built, checked, printed, stored and drawn without JAX.
+"""
+
+import json
+import numbers
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of a skeleton: it reads `parents`, nodes of the layer below, and passes σ of its value upwards."""
+
+    name: str
+    parents: Sequence[str]
+    activation: str = "tanh"
+
+    def __post_init__(self):
+        object.__setattr__(self, "parents", tuple(self.parents))
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a skeleton: the plain sum of its `parents`, nodes of the top layer."""
+
+    name: str
+    parents: Sequence[str]
+
+    def __post_init__(self):
+        object.__setattr__(self, "parents", tuple(self.parents))
+
+
+@dataclass(frozen=True)
+class Skeleton:
+    """S: inputs at the bottom, `layers` of nodes above them, `outputs` that add up nodes of the top layer.
+
+    Every node reads nodes of the layer just below. Without `outputs` each top node is an output by itself;
+    an additive skeleton has one output that adds all of them. Inputs that nobody reads are allowed: they are
+    columns of the table that the network leaves alone.
+    """
+
+    inputs: Sequence[str]
+    layers: Sequence[Sequence[Node]]
+    outputs: Sequence[Output] = ()
+
+    def __post_init__(self):
+        object.__setattr__(self, "inputs", tuple(self.inputs))
+        object.__setattr__(self, "layers", tuple(tuple(layer) for layer in self.layers))
+        outputs = tuple(self.outputs)
+        if not outputs and self.layers:
+            outputs = tuple(Output(node.name, (node.name,)) for node in self.layers[-1])
+        object.__setattr__(self, "outputs", outputs)
+        _check(self)
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def depth(self) -> int:
+        """L: the number of layers that carry blocks."""
+        return len(self.layers)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """s⁰, s¹, …, s^L: inputs, then nodes per layer."""
+        return (self.n_inputs, *(len(layer) for layer in self.layers))
+
+    @property
+    def parents(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """In(i) of Algorithm 1: for each layer and node, the positions of the node's parents in the layer below."""
+        below, result = self.inputs, []
+        for layer in self.layers:
+            position = {name: j for j, name in enumerate(below)}
+            result.append(tuple(tuple(position[name] for name in node.parents) for node in layer))
+            below = tuple(node.name for node in layer)
+        return tuple(result)
+
+    @property
+    def output_parents(self) -> tuple[tuple[int, ...], ...]:
+        """For each output the positions, in the top layer, of the nodes it adds."""
+        position = {node.name: i for i, node in enumerate(self.layers[-1])}
+        return tuple(tuple(position[name] for name in output.parents) for output in self.outputs)
+
+    @property
+    def edges(self) -> Iterator[tuple[str, str]]:
+        """Every edge below the outputs, as (parent, child) names, bottom up."""
+        return ((parent, node.name) for layer in self.layers for node in layer for parent in node.parents)
+
+    @property
+    def clusters(self) -> tuple[tuple[int, ...], ...]:
+        """T_m: for each top node, the positions of the inputs it depends on. f is a sum of functions of these."""
+        below = [frozenset([i]) for i in range(self.n_inputs)]
+        for layer in self.parents:
+            below = [frozenset().union(*(below[j] for j in parents)) for parents in layer]
+        return tuple(tuple(sorted(cluster)) for cluster in below)
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether some output adds more than one node."""
+        return any(len(output.parents) > 1 for output in self.outputs)
+
+    @property
+    def adds_runs(self) -> bool:
+        """Whether the outputs share the top nodes out in equal runs, in order, as all constructors here do."""
+        share = len(self.output_parents[0])
+        runs = tuple(tuple(range(i * share, (i + 1) * share)) for i in range(len(self.outputs)))
+        return self.output_parents == runs and len(runs) * share == self.sizes[-1]
+
+    def to_json(self) -> str:
+        """The skeleton as JSON; `Skeleton.from_json` gives it back."""
+        return json.dumps(
+            {
+                "inputs": self.inputs,
+                "layers": [
+                    [{"name": n.name, "parents": n.parents, "activation": n.activation} for n in layer]
+                    for layer in self.layers
+                ],
+                "outputs": [{"name": o.name, "parents": o.parents} for o in self.outputs],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "Skeleton":
+        try:
+            record = json.loads(text)
+            return cls(
+                inputs=tuple(record["inputs"]),
+                layers=tuple(tuple(Node(**node) for node in layer) for layer in record["layers"]),
+                outputs=tuple(Output(**output) for output in record["outputs"]),
+            )
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(f"`text` is not the JSON form of a skeleton: {error}.") from error
+
+    def __str__(self) -> str:
+        """The text form, one line per layer and output; `Skeleton.from_text` gives it back.
+
+        inputs x0 x1
+        layer h = tanh(x0 x1)
+        layer g = tanh(h)
+        output y = g
+        """
+        lines = [" ".join(["inputs", *map(_quoted, self.inputs)])]
+        for layer in self.layers:
+            nodes = (f"{_quoted(n.name)} = {_quoted(n.activation)}({' '.join(map(_quoted, n.parents))})" for n in layer)
+            lines.append("layer " + "; ".join(nodes))
+        for output in self.outputs:
+            lines.append(f"output {_quoted(output.name)} = {' + '.join(map(_quoted, output.parents))}")
+        return "\n".join(lines)
+
+    @classmethod
+    def from_text(cls, text: str) -> "Skeleton":
+        inputs: tuple[str, ...] = ()
+        layers, outputs = [], []
+        for line in filter(None, map(str.strip, text.splitlines())):
+            match _TOKEN.findall(line):
+                case ["inputs", *names]:
+                    inputs = tuple(map(_unquoted, names))
+                case ["layer", *tokens]:
+                    layers.append(tuple(_parse_node(chunk, line) for chunk in _split(tokens, ";")))
+                case ["output", name, "=", *tokens]:
+                    parents = [_unquoted(parent) for chunk in _split(tokens, "+") for parent in chunk]
+                    outputs.append(Output(_unquoted(name), tuple(parents)))
+                case _:
+                    raise ValueError(
+                        f"`text` must have lines that begin with `inputs`, `layer` or `output`, got {line!r}."
+                    )
+        return cls(inputs, tuple(layers), tuple(outputs))
+
+
+def chain(n_inputs: int, depth: int, *, activation: str = "tanh") -> Skeleton:
+    """One node per layer: the skeleton of Fig. 1(a), an ordinary feed-forward network."""
+    inputs = _input_names(n_inputs)
+    _at_least_one(depth=depth)
+    return Skeleton(inputs, tuple(_strand("h", inputs, range(1, depth + 1), activation)))
+
+
+def additive(
+    n_inputs: int,
+    n_subnetworks: int | None = None,
+    depth: int = 3,
+    *,
+    clusters: Sequence[Iterable[int]] | None = None,
+    activation: str = "tanh",
+) -> Skeleton:
+    """A sum of sub-networks, Fig. 1(h): f(x) = Σ_j g_j(x_{T_j}).
+
+    Every sub-network reads all inputs, or, with `clusters`, sub-network j reads only the inputs in clusters[j].
+    """
+    inputs = _input_names(n_inputs)
+    _at_least_one(depth=depth)
+    if clusters is None:
+        if n_subnetworks is None:
+            raise ValueError("`additive` needs `n_subnetworks` or `clusters`, got neither.")
+        _at_least_one(n_subnetworks=n_subnetworks)
+        clusters = [range(n_inputs)] * n_subnetworks
+    elif n_subnetworks is not None and n_subnetworks != len(clusters):
+        raise ValueError(
+            f"`n_subnetworks` must be the number of `clusters`, {len(clusters)}, or left out, got {n_subnetworks}."
+        )
+    strands = []
+    for j, cluster in enumerate(clusters):
+        cluster = tuple(cluster)
+        outside = [i for i in cluster if not 0 <= i < n_inputs]
+        if outside:
+            raise ValueError(f"`clusters[{j}]` must hold positions from 0 to {n_inputs - 1}, got {outside[0]}.")
+        strands.append(_strand(f"g{j}_", tuple(inputs[i] for i in cluster), range(1, depth + 1), activation))
+    layers = tuple(tuple(node for (node,) in level) for level in zip(*strands, strict=True))
+    return Skeleton(inputs, layers, (Output("f", tuple(node.name for node in layers[-1])),))
+
+
+def multitask(n_inputs: int, n_tasks: int, depth: int = 2, *, shared: int = 1, activation: str = "tanh") -> Skeleton:
+    """`shared` low layers of one node, then a strand of nodes for each task: Fig. 1(g)."""
+    inputs = _input_names(n_inputs)
+    _at_least_one(n_tasks=n_tasks, depth=depth)
+    if not 0 <= shared < depth:
+        raise ValueError(f"`shared` must be from 0 to depth - 1 = {depth - 1}, got {shared}.")
+    trunk = _strand("h", inputs, range(1, shared + 1), activation)
+    below = (trunk[-1][0].name,) if trunk else inputs
+    strands = [_strand(f"t{j}_", below, range(shared + 1, depth + 1), activation) for j in range(n_tasks)]
+    heads = [tuple(node for (node,) in level) for level in zip(*strands, strict=True)]
+    return Skeleton(inputs, (*trunk, *heads))
+
+
+def _strand(prefix: str, below: Sequence[str], levels: range, activation: str) -> list[tuple[Node, ...]]:
+    nodes = []
+    for level in levels:
+        nodes.append((Node(f"{prefix}{level}", below, activation),))
+        below = (f"{prefix}{level}",)
+    return nodes
+
+
+def _input_names(n_inputs: int) -> tuple[str, ...]:
+    _at_least_one(n_inputs=n_inputs)
+    return tuple(f"x{i}" for i in range(n_inputs))
+
+
+def _at_least_one(**counts: int) -> None:
+    for name, value in counts.items():
+        if not isinstance(value, numbers.Integral) or value < 1:
+            raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+
+
+def _check(skeleton: Skeleton) -> None:
+    if not skeleton.inputs:
+        raise ValueError("`inputs` must name at least one input, got none.")
+    if not skeleton.layers:
+        raise ValueError("`layers` must hold at least one layer, got none.")
+    where = dict.fromkeys(skeleton.inputs, 0)
+    _no_repeat(skeleton.inputs, "`inputs`")
+    for level, layer in enumerate(skeleton.layers, start=1):
+        if not layer:
+            raise ValueError(f"Layer {level} is empty: give it at least one node or leave it out.")
+        for node in layer:
+            if node.name in where:
+                raise ValueError(f"Two nodes are called {node.name!r}: give every input and node a name of its own.")
+            where[node.name] = level
+    for level, layer in enumerate(skeleton.layers, start=1):
+        for node in layer:
+            _check_parents(f"Node {node.name!r} of layer {level}", node.parents, where, level - 1)
+    _no_repeat(tuple(output.name for output in skeleton.outputs), "`outputs`")
+    for output in skeleton.outputs:
+        _check_parents(f"Output {output.name!r}", output.parents, where, skeleton.depth)
+    used = {parent for parent, _ in skeleton.edges} | {p for output in skeleton.outputs for p in output.parents}
+    for level, layer in enumerate(skeleton.layers, start=1):
+        for node in layer:
+            if node.name not in used:
+                raise ValueError(f"Node {node.name!r} of layer {level} reaches no output: connect it or leave it out.")
+
+
+def _check_parents(who: str, parents: Sequence[str], where: dict[str, int], below: int) -> None:
+    if not parents:
+        raise ValueError(f"{who} reads nothing: name at least one parent.")
+    for parent in parents:
+        if parent not in where:
+            raise ValueError(f"{who} has an unknown parent {parent!r}.")
+        if where[parent] != below:
+            raise ValueError(
+                f"{who} has the parent {parent!r} of layer {where[parent]}: "
+                f"a parent must be in the layer just below, {below}, so that no cycle can arise."
+            )
+        if parents.count(parent) > 1:
+            raise ValueError(f"{who} lists its parent {parent!r} twice: an edge may be drawn once.")
+
+
+def _no_repeat(names: Sequence[str], argument: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{argument} holds the name {name!r} twice.")
+
+
+# A quoted name, a sign, or a bare word: the text form's whole grammar.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[=+();]|[^\s=+();"]+')
+_BARE = re.compile(r"[^\s=+();\"]+")
+
+
+def _quoted(name: str) -> str:
+    return name if _BARE.fullmatch(name) else json.dumps(name)
+
+
+def _unquoted(token: str) -> str:
+    return json.loads(token) if token.startswith('"') else token
+
+
+def _split(tokens: list[str], sign: str) -> list[list[str]]:
+    chunks: list[list[str]] = [[]]
+    for token in tokens:
+        if token == sign:
+            chunks.append([])
+        else:
+            chunks[-1].append(token)
+    return chunks
+
+
+def _parse_node(tokens: list[str], line: str) -> Node:
+    match tokens:
+        case [name, "=", activation, "(", *parents, ")"]:
+            return Node(_unquoted(name), tuple(map(_unquoted, parents)), _unquoted(activation))
+        case _:
+            raise ValueError(f"`text` must write a node as `name = activation(parent parent …)`, got {line!r}.")

@@ -1,0 +1,255 @@
+"""The compiled training run: rounds of minibatch steps, each closed by a score.
+
+The best state so far is kept, and a diverged one is put back and tried again at a lower rate. One call of `advance` is
+one program: `until` says how many rounds it runs, so that a run may also be taken round by round with the same program.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from vertebra.network import root
+from vertebra.objective import minibatch_elbo
+
+MAX_SCORE_ROWS = 1024
+MAX_RETRIES = 4
+RETRY_FACTOR = 0.3
+
+# One flat vector: Adam as a single pass over all parameters, whatever their number.
+ADAM = optax.flatten(optax.adam(1.0))
+
+
+class Data(NamedTuple):
+    """The rows on the device, padded to one of a few sizes with weight zero, and the order of visiting them."""
+
+    x: Float[Array, "rows p"]
+    y: Float[Array, "rows k"]
+    weight: Float[Array, "rows j"]
+    is_train: Bool[Array, " rows"]
+    order: Int[Array, " rows"]  # the training rows, shuffled, then padding
+    n_train: Int[Array, ""]
+    strides: Int[Array, " epochs"]  # prime to n_train: each turns the order into another one
+    score_rows: Int[Array, " score"]
+    score_weight: Float[Array, "score j"]
+
+
+class Plan(NamedTuple):
+    """Settings that are values to the compiled program: changing them compiles nothing."""
+
+    n_steps: Int[Array, ""]
+    steps_per_round: Int[Array, ""]
+    learning_rate: Float[Array, ""]
+    patience: Int[Array, ""]
+
+
+class Settings(NamedTuple):
+    """Settings that shape the compiled program."""
+
+    batch_size: int
+    n_draws: int
+    n_rounds: int
+    validates: bool
+    stacked: bool
+    optimiser: optax.GradientTransformation
+
+
+class State(eqx.Module):
+    """Everything a run carries from round to round."""
+
+    params: PyTree
+    optimiser: PyTree
+    key: PRNGKeyArray
+    round: Int[Array, ""]
+    rate_factor: Float[Array, ""]
+    n_retries: Int[Array, ""]
+    active: Bool[Array, ""]
+    best: PyTree
+    best_score: Float[Array, ""]
+    best_round: Int[Array, ""]
+    elbos: Float[Array, " rounds"]
+    scores: Float[Array, " rounds"]
+
+
+def start(params, key, settings):
+    blank = jnp.full(settings.n_rounds, jnp.nan)
+    zero = jnp.asarray(0)
+    return State(
+        params=params,
+        optimiser=settings.optimiser.init(params),
+        key=key,
+        round=zero,
+        rate_factor=jnp.asarray(1.0),
+        n_retries=zero,
+        active=jnp.asarray(True),
+        best=params,
+        best_score=jnp.asarray(-jnp.inf),
+        best_round=zero,
+        elbos=blank,
+        scores=blank,
+    )
+
+
+@eqx.filter_jit
+def advance(settings, state, rest, data, plan, until):
+    """Rounds of training until that many are done or every restart has stopped."""
+    one_round = lambda state, rest, number: _round(settings, state, rest, data, plan, number)  # noqa: E731
+    if settings.stacked:
+        one_round = jax.vmap(one_round, in_axes=(0, 0, None))
+
+    def body(carry):
+        number, state = carry
+        return number + 1, one_round(state, rest, number)
+
+    def unfinished(carry):
+        number, state = carry
+        return (number < until) & jnp.any(state.active)
+
+    return jax.lax.while_loop(unfinished, body, (jnp.max(state.round), state))[1]
+
+
+def _round(settings, state, rest, data, plan, number):
+    noise_key, score_key = jr.split(state.key)
+    first = number * plan.steps_per_round
+    last = jnp.minimum(first + plan.steps_per_round, plan.n_steps)
+
+    def loss(params, rows, weight, scale, key):
+        network, likelihood = eqx.combine(params, rest)
+        x, y = data.x[rows].T, data.y[rows]
+        value = minibatch_elbo(network, likelihood, x, y, weight, scale, key=key, n_draws=settings.n_draws)
+        return -value / data.n_train
+
+    def step(t, carry):
+        params, optimiser, total = carry
+        rows, weight, scale = _minibatch(data, settings.batch_size, t)
+        value, gradient = jax.value_and_grad(loss)(params, rows, weight, scale, jr.fold_in(noise_key, t))
+        updates, optimiser = settings.optimiser.update(gradient, optimiser, params)
+        rate = state.rate_factor * plan.learning_rate * _schedule(t, plan.n_steps)
+        updates = jax.tree.map(lambda update: rate * update, updates)
+        return optax.apply_updates(params, updates), optimiser, total - value
+
+    start = (state.params, state.optimiser, jnp.zeros(()))
+    params, optimiser, total = jax.lax.fori_loop(first, last, step, start)
+    mean_elbo = total / jnp.maximum(last - first, 1)
+    score = _score(settings, eqx.combine(params, rest), data, score_key)
+
+    # NaN or infinity anywhere in the round ends up in one of these: go back to the best state, at a lower rate.
+    sound = jnp.isfinite(score) & jnp.isfinite(mean_elbo)
+    better = sound & state.active & (score > state.best_score)
+    pick = lambda condition, a, b: jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)  # noqa: E731
+    best = pick(better, params, state.best)
+    best_round = jnp.where(better, number, state.best_round)
+    n_retries = state.n_retries + ~sound
+    keep = lambda new, old: jnp.where(state.active, new, old)  # noqa: E731
+    return State(
+        params=pick(sound, params, best),
+        optimiser=pick(sound, optimiser, settings.optimiser.init(best)),
+        key=state.key,
+        round=keep(number + 1, state.round),
+        rate_factor=jnp.where(sound, 1.0, RETRY_FACTOR) * state.rate_factor,
+        n_retries=n_retries,
+        active=state.active & (n_retries <= MAX_RETRIES) & (number - best_round < plan.patience),
+        best=best,
+        best_score=jnp.where(better, score, state.best_score),
+        best_round=best_round,
+        elbos=keep(state.elbos.at[number].set(mean_elbo), state.elbos),
+        scores=keep(state.scores.at[number].set(score), state.scores),
+    )
+
+
+def _minibatch(data, batch_size, t):
+    """Rows of step t, their weights, and what one of them stands for.
+
+    Epoch e visits order[(stride_e · position) mod n]: every row once, in a new order each time, without a sort. With no
+    more rows than fit into a batch, all of them.
+    """
+    n = data.n_train
+    is_whole = n <= batch_size
+    steps_per_epoch = -(-n // batch_size)
+    epoch, position = t // steps_per_epoch, (t % steps_per_epoch) * batch_size + jnp.arange(batch_size)
+    stride = data.strides[epoch % len(data.strides)]
+    rows = data.order[jnp.where(is_whole, jnp.minimum(position, n - 1), (position % n) * stride % n)]
+    live = jnp.where(is_whole, position < n, True)
+    return rows, data.weight[rows] * live[:, None], n / jnp.minimum(n, batch_size)
+
+
+def _schedule(t, n_steps):
+    share = t / n_steps
+    return jnp.minimum(1.0, (t + 1.0) / jnp.maximum(0.02 * n_steps, 1.0)) * 0.5 * (1.0 + jnp.cos(jnp.pi * share))
+
+
+def _score(settings, model, data, key):
+    """The same rows and the same noise each round, so that rounds compare."""
+    network, likelihood = model
+    n_draws = 4 if any(stack.is_random for stack in network.stacks[:-1]) else 1
+    x, y = data.x[data.score_rows].T, data.y[data.score_rows]
+    total = jnp.sum(data.score_weight)
+    if not settings.validates:
+        scale = jnp.sum(jnp.where(data.is_train[:, None], data.weight, 0.0)) / total
+        value = minibatch_elbo(network, likelihood, x, y, data.score_weight, scale, key=key, n_draws=n_draws)
+        return value / data.n_train
+
+    def one_draw(key):
+        below_key, top_key = jr.split(key)
+        mean, variance = network.conditional(x, network.noise(below_key, x.shape[1:]))
+        return mean.T if variance is None else (mean + root(variance) * jr.normal(top_key, mean.shape)).T
+
+    n_draws = 16 if any(stack.is_random for stack in network.stacks) else 1
+    f = jax.vmap(one_draw)(jr.split(key, n_draws))
+    return jnp.sum(data.score_weight * likelihood.log_predictive(f, y)) / total
+
+
+def arrange(x, y, weight, validation, batch_size, key):
+    """Rows on the device, with the split, the order and the strides fixed by the key, on the host."""
+    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel().tolist())
+    size = padded_size(len(x))
+    usable = rng.permutation(np.flatnonzero(weight.any(axis=1)))
+    n_held = round(validation * len(usable))
+    held, train = usable[:n_held], usable[n_held:]
+    if len(train) < 1 or (validation > 0.0 and n_held < 1):
+        raise ValueError(
+            f"`validation` of {validation} leaves {n_held} rows to score and {len(train)} to train on, of the "
+            f"{len(usable)} with weight: give more rows, or another share."
+        )
+    scored = (held if n_held else rng.permutation(train))[:MAX_SCORE_ROWS]
+    n_scored = min(size, MAX_SCORE_ROWS)
+    limit = min(len(train), (2**31 - 1) // (len(train) + batch_size))
+    candidates = rng.integers(1, limit + 1, size=512)
+    strides = np.resize(candidates[np.gcd(candidates, len(train)) == 1][:64].tolist() or [1], 64)
+    is_train = np.zeros(size, bool)
+    is_train[train] = True
+    data = Data(
+        x=pad(x, size),
+        y=pad(y, size),
+        weight=pad(weight, size),
+        is_train=jnp.asarray(is_train),
+        order=pad(train.astype(np.int32), size),
+        n_train=jnp.asarray(len(train), dtype=jnp.int32),
+        strides=jnp.asarray(strides, dtype=jnp.int32),
+        score_rows=pad(scored.astype(np.int32), n_scored),
+        score_weight=pad(weight[scored], n_scored),
+    )
+    return data, len(train)
+
+
+def padded_size(n: int) -> int:
+    """n rounded up to three leading binary digits, and to at least 64: few sizes, so few compilations."""
+    unit = max(1 << max(n.bit_length() - 3, 0), 16)
+    return max(-(-n // unit) * unit, 64)
+
+
+def pad(array, size):
+    array = np.asarray(array)
+    padded = np.zeros((size, *array.shape[1:]), array.dtype)
+    padded[: len(array)] = array
+    return jnp.asarray(padded)
+
+
+def padded(x: np.ndarray) -> tuple[Array, int]:
+    """The rows padded to a common size, and how many there are."""
+    return pad(x, padded_size(len(x))), len(x)

@@ -1,0 +1,111 @@
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from sklearn.gaussian_process import kernels as sk
+
+from vertebra import RBF, ArcCosine, Linear, Matern, Periodic, Polynomial
+from vertebra.kernels import ACTIVATIONS, Kernel, as_activation
+
+LENGTHS = np.array([0.5, 1.0, 2.0])
+ALL = {
+    "rbf": RBF(0.8, 1.3),
+    "matern12": Matern(0.5, 0.8, 1.3),
+    "matern32": Matern(1.5, 0.8, 1.3),
+    "matern52": Matern(2.5, 0.8, 1.3),
+    "periodic": Periodic(0.7, 0.8, 1.3),
+    "linear": Linear(1.3, 0.2),
+    "polynomial": Polynomial(3, 0.5, 0.2),
+    "arc0": ArcCosine(0, 1.3, 0.2),
+    "arc1": ArcCosine(1, 1.3, 0.2),
+    "sum": RBF(0.8) + Linear(),
+    "product": Matern(1.5, 0.8) * Periodic(0.7, 0.8),
+}
+
+
+def gram(kernel: Kernel, x: np.ndarray) -> np.ndarray:
+    return np.asarray(kernel.init(x.shape[1]).columns(jnp.asarray(x), jnp.asarray(x.T)))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (RBF(LENGTHS, 1.3), 1.3 * sk.RBF(LENGTHS)),
+        (Matern(0.5, LENGTHS, 1.3), 1.3 * sk.Matern(LENGTHS, nu=0.5)),
+        (Matern(1.5, LENGTHS, 1.3), 1.3 * sk.Matern(LENGTHS, nu=1.5)),
+        (Matern(2.5, LENGTHS, 1.3), 1.3 * sk.Matern(LENGTHS, nu=2.5)),
+        (Linear(1.0, 0.49), sk.DotProduct(0.7)),
+        (Polynomial(3, 1.0, 0.49), sk.DotProduct(0.7) ** 3),
+        (RBF(0.5) + Matern(1.5, 2.0), sk.RBF(0.5) + sk.Matern(2.0, nu=1.5)),
+        (RBF(0.5) * Linear(1.0, 1.0), sk.RBF(0.5) * sk.DotProduct(1.0)),
+    ],
+)
+def test_kernels_agree_with_scikit_learn(ours, theirs, x64):
+    x = np.random.default_rng(0).normal(size=(7, 3))
+    # Both in double precision.
+    np.testing.assert_allclose(gram(jax.tree.map(lambda a: a.astype(float), ours), x), theirs(x), rtol=1e-6)
+
+
+def test_periodic_agrees_with_scikit_learn_in_one_dimension():
+    x = np.random.default_rng(0).normal(size=(7, 1)).astype(np.float32)
+    theirs = 1.3 * sk.ExpSineSquared(0.8, 0.7)(x)
+    np.testing.assert_allclose(gram(Periodic(0.7, 0.8, 1.3), x), theirs, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("order", "name"), [(0, "step"), (1, "relu")])
+def test_arc_cosine_is_the_mean_of_its_features(order, name, key):
+    # E_w σ(wᵀx̃) σ(wᵀz̃) with x̃ = (x, √bias): the constant 1/2π, not the 2/π of the paper's proof.
+    x, z = np.array([0.3, -1.0, 0.5]), np.array([1.0, 0.2, -0.4])
+    kernel = ArcCosine(order, bias=0.49)
+    w = np.asarray(jr.normal(key, (200_000, 4)), np.float64)
+    sigma = ACTIVATIONS[name]
+    terms = sigma(w @ np.append(x, 0.7)) * sigma(w @ np.append(z, 0.7))
+    se = terms.std() / np.sqrt(len(w))
+    assert abs(float(kernel(jnp.asarray(x), jnp.asarray(z))) - terms.mean()) < 4 * se
+    assert float(ArcCosine(1, bias=1e-9)(jnp.ones(2), jnp.ones(2))) == pytest.approx(1.0, rel=1e-5)  # ‖x‖²/2
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_kernels_are_positive_definite_with_finite_gradients_at_coincident_points(name):
+    x = np.random.default_rng(1).normal(size=(6, 3)).astype(np.float32)
+    x[3] = x[2]
+    kernel = ALL[name].init(3)
+    matrix = gram(kernel, x)
+    np.testing.assert_allclose(matrix, matrix.T, rtol=1e-6)
+    assert np.linalg.eigvalsh(matrix.astype(np.float64)).min() > -1e-4 * np.trace(matrix)  # float32 entries
+    np.testing.assert_allclose(np.diag(matrix), kernel.diagonal(jnp.asarray(x.T)), rtol=1e-5)
+    slope = jax.grad(lambda k, x: jnp.sum(k.columns(x, x.T)), argnums=(0, 1))(kernel, jnp.asarray(x))
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(slope))
+
+
+def test_columns_take_one_row_or_many():
+    x = jr.normal(jr.key(1), (4, 3))
+    kernel = RBF().init(3)
+    many = kernel.columns(x, x.T)
+    np.testing.assert_allclose(many[:, 1], kernel.columns(x, x[1]), rtol=1e-6)
+    assert kernel.diagonal(x[0]).shape == ()
+
+
+def test_length_scales_fill_in_one_per_input():
+    assert RBF().init(4).lengthscale.shape == (4,)
+    np.testing.assert_allclose(RBF().init(4).lengthscale, 2.0)
+    assert RBF(ard=False).init(4).lengthscale.shape == ()
+    assert (RBF() + Matern()).init(5).second.lengthscale.shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: RBF(-1.0), "`lengthscale` must be positive and finite"),
+        (lambda: RBF(1.0, 0.0), "`variance` must be positive and finite"),
+        (lambda: RBF(np.ones(3)).init(2), "`lengthscale` must have one entry per input, 2, got 3"),
+        (lambda: Matern(2.0), "`nu` must be 0.5, 1.5 or 2.5, got 2.0"),
+        (lambda: Polynomial(0), "`degree` must be at least 1, got 0"),
+        (lambda: ArcCosine(2), "`order` must be 0 or 1, got 2"),
+        (lambda: as_activation("swish2"), "Activation 'swish2' is not known: use one of"),
+    ],
+)
+def test_bad_arguments_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
