@@ -1,5 +1,11 @@
+import os
+
+# Most of a test's time is compilation: leave the costly optimisations of generated code out.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+
 import jax
 import jax.random as jr
+import numpy as np
 import pytest
 
 # Implicit broadcasting between ranks hides mistakes: every such place is written out.
@@ -9,6 +15,11 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 @pytest.fixture
 def key():
     return jr.key(0)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ PRIORS = {"normal": Normal(0.7), "fan_in": Normal(1.5, fan_in=True), "laplace": 
 
 def trained(posterior, key):
     """A posterior away from where it starts, with correlations where it can have them."""
-    q = posterior.init(R, D, prior=Normal(), key=key)
+    q = posterior.init(R, D, prior=Normal(), rng=np.random.default_rng(0))
     arrays, rest = eqx.partition(q, eqx.is_inexact_array)
     leaves, tree = jax.tree.flatten(arrays)
     keys = jr.split(key, len(leaves))
@@ -87,8 +87,8 @@ def test_kl_agrees_with_monte_carlo(q, p, key):
 
 
 @pytest.mark.parametrize("q", ["full", "diagonal", "low_rank"])
-def test_kl_is_zero_where_posterior_and_prior_agree(q):
-    q = Gaussian(POSTERIORS[q].covariance, sd=1.0, spread=0.0).init(R, D, prior=Normal(0.7), key=jr.key(3))
+def test_kl_is_zero_where_posterior_and_prior_agree(q, rng):
+    q = Gaussian(POSTERIORS[q].covariance, sd=1.0, spread=0.0).init(R, D, prior=Normal(0.7), rng=rng)
     if isinstance(q.covariance, LowRank):
         q = eqx.tree_at(lambda q: q.covariance.directions, q, 0 * q.covariance.directions)
         q = eqx.tree_at(lambda q: q.covariance.log_sd, q, jnp.full((D, R), jnp.log(0.7)))
@@ -122,8 +122,8 @@ def test_quadratic_forms_equal_the_dense_covariance(q, key):
         np.testing.assert_allclose(q.covariance.log_det()[j], np.linalg.slogdet(sigma)[1], rtol=1e-4, atol=1e-5)
 
 
-def test_dropout_turns_off_whole_features_at_its_rate(key):
-    q = Dropout(0.3).init(R, D, prior=Normal(), key=key)
+def test_dropout_turns_off_whole_features_at_its_rate(key, rng):
+    q = Dropout(0.3).init(R, D, prior=Normal(), rng=rng)
     v = np.asarray(jax.vmap(q.sample)(jr.split(key, 20_000)))
     off = (v == 0.0).all(axis=1)
     assert (off == (v == 0.0).any(axis=1)).all()
@@ -141,7 +141,7 @@ def test_a_full_covariance_comes_back_from_its_factor(key):
 @pytest.mark.parametrize("prior", [Normal(), Laplace(), GroupLasso()])
 @pytest.mark.parametrize("q", POSTERIORS)
 def test_kl_has_a_finite_gradient_at_zero_weights(q, prior):
-    q = POSTERIORS[q].init(R, D, prior=Normal(), key=jr.key(0))
+    q = POSTERIORS[q].init(R, D, prior=Normal(), rng=np.random.default_rng(0))
     q = eqx.tree_at(lambda q: q.mean, q, jnp.zeros((D, R)))
     arrays, rest = eqx.partition(q, eqx.is_inexact_array)
     gradient = jax.grad(lambda a: kl(eqx.combine(a, rest), prior, key=jr.key(1)))(arrays)
@@ -161,7 +161,7 @@ def test_kl_has_a_finite_gradient_at_zero_weights(q, prior):
         (lambda: Gaussian(spread=-1.0), "`spread` must not be negative, got -1.0"),
         (lambda: LowRank(0), "`rank` must be at least 1, got 0"),
         (
-            lambda: kl(Gaussian(Diagonal()).init(2, 2, prior=Normal(), key=jr.key(0)), GroupLasso()),
+            lambda: kl(Gaussian(Diagonal()).init(2, 2, prior=Normal(), rng=np.random.default_rng(0)), GroupLasso()),
             "`key` is needed",
         ),
     ],

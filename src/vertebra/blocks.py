@@ -1,7 +1,8 @@
 """The three blocks of the paper: function block FB, random-feature block RB, inducing-point block IPB.
 
-A block is a recipe until `init` gives it its arrays. It takes columns: x of shape (n_inputs,) for one row of data, or
-(n_inputs, batch) for many, and gives (r,) or (r, batch). Row j of a weight matrix is the paper's w_j or v_j.
+A block is a recipe until `init` gives it its arrays, drawn with NumPy so that nothing need be compiled for it. It takes
+columns: x of shape (n_inputs,) for one row of data, or (n_inputs, batch) for many, and gives (r,) or (r, batch). Row j
+of a weight matrix is the paper's w_j or v_j.
 """
 
 import math
@@ -10,7 +11,6 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
@@ -18,7 +18,7 @@ from sklearn.cluster import KMeans
 
 from vertebra.distributions import Posterior, Prior, kl, product
 from vertebra.kernels import RBF, Kernel, Matern, as_activation, log_positive
-from vertebra.parameters import Fixed
+from vertebra.parameters import Fixed, working
 
 
 class FunctionBlock(eqx.Module):
@@ -41,13 +41,13 @@ class FunctionBlock(eqx.Module):
         d: int,
         *,
         bias: bool = False,
-        live: Float[Array, " r"] | None = None,
-        key: PRNGKeyArray,
+        live: np.ndarray | None = None,
+        rng: np.random.Generator,
     ):
-        self.posterior = posterior.init(r, d, prior=prior, live=live, key=key)
+        self.posterior = posterior.init(r, d, prior=prior, live=live, rng=rng)
         self.prior = prior
-        self.bias = jnp.zeros(d) if bias else None
-        self.live = None if live is None else Fixed(live)
+        self.bias = working(np.zeros(d)) if bias else None
+        self.live = None if live is None else Fixed(working(live))
 
     def __call__(self, phi: Float[Array, "r *batch"], *, key: PRNGKeyArray) -> Float[Array, "d *batch"]:
         """f for one draw of V, the same for every column."""
@@ -116,25 +116,25 @@ class RandomFeatureBlock(eqx.Module):
         self.bias, self.orthogonal, self.learn = bias, orthogonal, learn
         self.base = self.offset = None
 
-    def init(self, n_inputs: int, *, key: PRNGKeyArray) -> "RandomFeatureBlock":
+    def init(self, n_inputs: int, *, rng: np.random.Generator) -> "RandomFeatureBlock":
         """The block for that many inputs, with w (and b) drawn."""
-        base_key, tail_key, bias_key = jr.split(key, 3)
         n_draws = self.r if self.degrees is None else self.r // 2
-        base = (_orthogonal if self.orthogonal else jr.normal)(base_key, (n_draws, n_inputs))
+        base = (_orthogonal if self.orthogonal else np.random.Generator.standard_normal)(rng, (n_draws, n_inputs))
         if self.degrees is not None and math.isfinite(self.degrees):
             # Student-t: a normal over √(χ²_k/k)
-            base = base / jnp.sqrt(jr.chisquare(tail_key, self.degrees, (n_draws, 1)) / self.degrees)
-        log_lengthscale = 0.5 * math.log(n_inputs) if self.log_lengthscale is None else self.log_lengthscale
-        log_lengthscale = jnp.broadcast_to(jnp.asarray(log_lengthscale, base.dtype), (n_inputs,))
+            base = base / np.sqrt(rng.chisquare(self.degrees, (n_draws, 1)) / self.degrees)
+        log_lengthscale = 0.5 * math.log(n_inputs) if self.log_lengthscale is None else np.asarray(self.log_lengthscale)
+        if np.ndim(log_lengthscale) == 1 and len(log_lengthscale) != n_inputs:
+            raise ValueError(f"`lengthscale` must have one entry per input, {n_inputs}, got {len(log_lengthscale)}.")
         hold = (lambda array: array) if self.learn else Fixed
         return eqx.tree_at(
             lambda block: (block.base, block.offset, block.log_lengthscale, block.log_amplitude),
             self,
             (
-                Fixed(base),
-                Fixed(jr.normal(bias_key, (n_draws,))) if self.bias else None,
-                hold(log_lengthscale),
-                hold(self.log_amplitude),
+                Fixed(working(base)),
+                Fixed(working(rng.standard_normal(n_draws))) if self.bias else None,
+                hold(working(np.broadcast_to(log_lengthscale, (n_inputs,)))),
+                hold(working(np.asarray(self.log_amplitude))),
             ),
             is_leaf=lambda leaf: leaf is None,
         )
@@ -192,15 +192,14 @@ class InducingPointBlock(eqx.Module):
         self.jitter = jitter
         self.z = z
 
-    def init(
-        self, n_inputs: int, *, key: PRNGKeyArray, z: Float[Array, "r n_inputs"] | None = None
-    ) -> "InducingPointBlock":
+    def init(self, n_inputs: int, *, rng: np.random.Generator, z: ArrayLike | None = None) -> "InducingPointBlock":
         """The block for that many inputs, with its points at `z`, or else drawn from N(0, I)."""
         z = self.z if z is None else z
-        z = jr.normal(key, (self.r, n_inputs)) if z is None else jnp.asarray(z)
+        z = rng.standard_normal((self.r, n_inputs)) if z is None else np.asarray(z)
         if z.shape != (self.r, n_inputs):
             raise ValueError(f"`z` must have the shape {(self.r, n_inputs)}, got {z.shape}.")
-        return InducingPointBlock(self.r, self.kernel.init(n_inputs), residual=self.residual, jitter=self.jitter, z=z)
+        kernel = jax.tree.map(lambda leaf: working(np.asarray(leaf)), self.kernel.init(n_inputs))
+        return InducingPointBlock(self.r, kernel, residual=self.residual, jitter=self.jitter, z=working(z))
 
     def __call__(self, x: Float[Array, "n_inputs *batch"]) -> Float[Array, "r *batch"]:
         return solve_triangular(self.factor(), self.kernel.columns(self.z, x), lower=True)
@@ -221,12 +220,12 @@ class InducingPointBlock(eqx.Module):
 FeatureBlock = RandomFeatureBlock | InducingPointBlock
 
 
-def spread_points(rows: np.ndarray, r: int, *, seed: int) -> np.ndarray:
+def spread_points(rows: np.ndarray, r: int, *, rng: np.random.Generator) -> np.ndarray:
     """r points spread over the rows by k-means; where there are fewer distinct rows, repeats with a little noise."""
     distinct = np.unique(rows, axis=0)
     if len(distinct) > r:
+        seed = int(rng.integers(2**31))
         return KMeans(r, n_init=1, max_iter=20, random_state=seed).fit(rows).cluster_centers_
-    rng = np.random.default_rng(seed)
     repeats = distinct[rng.integers(len(distinct), size=r - len(distinct))]
     spread = np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
     return np.concatenate([distinct, repeats + 0.1 * spread * rng.standard_normal(repeats.shape)])
@@ -236,15 +235,14 @@ def _value(parameter: Array | Fixed) -> Array:
     return parameter.value if isinstance(parameter, Fixed) else parameter
 
 
-def _orthogonal(key: PRNGKeyArray, shape: tuple[int, int]) -> Float[Array, "draws n_inputs"]:
+def _orthogonal(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     """Rows orthogonal within sets of n_inputs, each of a χ-distributed length: every row is N(0, I) by itself."""
     n_draws, n_inputs = shape
-    frame_key, length_key = jr.split(key)
     n_sets = -(-n_draws // n_inputs)
-    frames = jnp.linalg.qr(jr.normal(frame_key, (n_sets, n_inputs, n_inputs)))[0]
-    lengths = jnp.linalg.norm(jr.normal(length_key, shape), axis=1, keepdims=True)
+    frames = np.linalg.qr(rng.standard_normal((n_sets, n_inputs, n_inputs)))[0]
+    lengths = np.linalg.norm(rng.standard_normal(shape), axis=1, keepdims=True)
     # QR fixes the signs of R's diagonal: a random sign makes each row's direction uniform.
-    signs = jr.rademacher(jr.fold_in(length_key, 0), (n_draws, 1), dtype=frames.dtype)
+    signs = rng.choice([-1.0, 1.0], size=(n_draws, 1))
     return signs * lengths * frames.reshape(n_sets * n_inputs, n_inputs)[:n_draws]
 
 

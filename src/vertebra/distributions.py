@@ -1,7 +1,7 @@
 """Priors p(V), posteriors q(V) and kl(q, p) for the weights V of a function block.
 
 V has the shape (d, r): V[j] is the paper's v_j, the weights into output j, and V[:, i] is what leaves feature i.
-Priors and posteriors are recipes until `init` gives a posterior its arrays. `phi` stands for features as columns,
+A posterior is a recipe until `init` gives it its arrays. `phi` stands for features as columns,
 (r,) for one row of data or (r, batch) for many.
 
 Change 2 of the paper: q may be Gaussian, a point mass or a mixture of two (dropout).
@@ -14,10 +14,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jax.scipy.special import gammaln, ndtr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vertebra.parameters import Fixed
+from vertebra.parameters import Fixed, working
 
 # --- priors -----------------------------------------------------------------------------------------------------------
 
@@ -66,9 +67,9 @@ class Full(eqx.Module):
     log_diagonal: Float[Array, "d r"] | None = None
     lower: Float[Array, "d r r"] | None = None
 
-    def init(self, sd: Float[Array, "d r"], live: Float[Array, " r"], *, key: PRNGKeyArray) -> "Full":
+    def init(self, sd: np.ndarray, *, rng: np.random.Generator) -> "Full":
         d, r = sd.shape
-        return Full(jnp.log(sd), jnp.zeros((d, r, r), sd.dtype))
+        return Full(working(np.log(sd)), working(np.zeros((d, r, r))))
 
     @classmethod
     def of(cls, factor: Float[Array, "d r r"]) -> "Full":
@@ -100,8 +101,8 @@ class Diagonal(eqx.Module):
 
     log_sd: Float[Array, "d r"] | None = None
 
-    def init(self, sd: Float[Array, "d r"], live: Float[Array, " r"], *, key: PRNGKeyArray) -> "Diagonal":
-        return Diagonal(jnp.log(sd))
+    def init(self, sd: np.ndarray, *, rng: np.random.Generator) -> "Diagonal":
+        return Diagonal(working(np.log(sd)))
 
     def root(self, noise: Float[Array, "d r"]) -> Float[Array, "d r"]:
         return jnp.exp(self.log_sd) * noise
@@ -127,10 +128,10 @@ class LowRank(eqx.Module):
         if self.rank < 1:
             raise ValueError(f"`rank` must be at least 1, got {self.rank}.")
 
-    def init(self, sd: Float[Array, "d r"], live: Float[Array, " r"], *, key: PRNGKeyArray) -> "LowRank":
-        # Half of the variance in each part; directions of features that do not exist stay at zero.
-        directions = jr.normal(key, (*sd.shape, self.rank), sd.dtype) * (sd * live[None])[..., None]
-        return LowRank(self.rank, jnp.log(sd / math.sqrt(2.0)), directions / math.sqrt(2.0 * self.rank))
+    def init(self, sd: np.ndarray, *, rng: np.random.Generator) -> "LowRank":
+        # Half of the variance in each part.
+        directions = rng.standard_normal((*sd.shape, self.rank)) * sd[..., None] / math.sqrt(2.0 * self.rank)
+        return LowRank(self.rank, working(np.log(sd / math.sqrt(2.0))), working(directions))
 
     def root(self, noise: Float[Array, "d r_and_k"]) -> Float[Array, "d r"]:
         r = self.log_sd.shape[1]
@@ -187,19 +188,17 @@ class Gaussian(eqx.Module):
         self.mean = mean
 
     def init(
-        self, r: int, d: int, *, prior: Prior, live: Float[Array, " r"] | None = None, key: PRNGKeyArray
+        self, r: int, d: int, *, prior: Prior, live: np.ndarray | None = None, rng: np.random.Generator
     ) -> "Gaussian":
-        mean_key, covariance_key = jr.split(key)
         scale = _initial_scale(prior, r, live)
-        live = jnp.ones(r) if live is None else live
-        # A weight on a feature that does not exist starts, and stays, at N(0, scale²).
-        sd = jnp.broadcast_to(scale * jnp.where(live > 0, self.sd, 1.0), (d, r))
-        return Gaussian(
-            self.covariance.init(sd, live, key=covariance_key),
-            sd=self.sd,
-            spread=self.spread,
-            mean=self.spread * scale * live[None] * jr.normal(mean_key, (d, r)),
-        )
+        exists = np.ones(r) if live is None else live
+        covariance = self.covariance.init(np.full((d, r), self.sd * scale), rng=rng)
+        if isinstance(covariance, LowRank):
+            covariance = LowRank(
+                covariance.rank, covariance.log_sd, working(np.asarray(covariance.directions) * exists[:, None])
+            )
+        mean = self.spread * scale * exists * rng.standard_normal((d, r))
+        return Gaussian(covariance, sd=self.sd, spread=self.spread, mean=working(mean))
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
         d, r = self.mean.shape
@@ -219,10 +218,10 @@ class PointMass(eqx.Module):
     is_gaussian = True
 
     def init(
-        self, r: int, d: int, *, prior: Prior, live: Float[Array, " r"] | None = None, key: PRNGKeyArray
+        self, r: int, d: int, *, prior: Prior, live: np.ndarray | None = None, rng: np.random.Generator
     ) -> "PointMass":
-        mean = _initial_scale(prior, r, live) * jr.normal(key, (d, r))
-        return PointMass(mean if live is None else mean * live[None])
+        mean = _initial_scale(prior, r, live) * rng.standard_normal((d, r))
+        return PointMass(working(mean if live is None else mean * live))
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
         return self.mean
@@ -251,9 +250,9 @@ class Dropout(eqx.Module):
         self.mean = mean
 
     def init(
-        self, r: int, d: int, *, prior: Prior, live: Float[Array, " r"] | None = None, key: PRNGKeyArray
+        self, r: int, d: int, *, prior: Prior, live: np.ndarray | None = None, rng: np.random.Generator
     ) -> "Dropout":
-        return Dropout(self.rate, mean=PointMass().init(r, d, prior=prior, live=live, key=key).mean)
+        return Dropout(self.rate, mean=PointMass().init(r, d, prior=prior, live=live, rng=rng).mean)
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
         return self.mean * self.coin(jr.uniform(key, self.mean.shape[1:]))[None]
@@ -347,9 +346,11 @@ def _count(values: Float[Array, "d r"], live: Float[Array, " r"] | None) -> int 
     return values.shape[1] if live is None else jnp.sum(live)
 
 
-def _initial_scale(prior: Prior, r: int, live: Float[Array, " r"] | None) -> Float[Array, ""]:
-    n_features = r if live is None else jnp.sum(live)
-    return prior.sd(n_features) if isinstance(prior, Normal) else 1.0 / jnp.sqrt(n_features)
+def _initial_scale(prior: Prior, r: int, live: np.ndarray | None) -> float:
+    n_features = r if live is None else float(live.sum())
+    if isinstance(prior, Normal):
+        return float(prior.scale.value) / (math.sqrt(n_features) if prior.fan_in else 1.0)
+    return 1.0 / math.sqrt(n_features)
 
 
 def _positive(name: str, value: float) -> float:

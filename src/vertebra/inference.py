@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from vertebra.conjugate import closed_form, has_closed_form
 from vertebra.likelihoods import Likelihood
-from vertebra.network import Network
+from vertebra.network import Network, pile
 from vertebra.noise import fast
 from vertebra.objective import minibatch_elbo
 from vertebra.parameters import trainable
@@ -174,8 +174,8 @@ def fit(
             "`last_layer=True` needs a top layer with a Gaussian posterior and a Normal prior, nothing random below it "
             f"and a Gaussian likelihood, got {type(likelihood).__name__} on {type(networks[0]).__name__}."
         )
-    order_key, *member_keys = jr.split(fast(key), 1 + len(networks))
-    data, n_train = arrange(x, y, weight, validation, batch_size, order_key)
+    keys = jr.split(fast(key), 1 + len(networks))
+    data, n_train = arrange(x, y, weight, validation, batch_size, keys[0])
     plan = Plan(
         n_steps=jnp.asarray(n_steps),
         steps_per_round=jnp.asarray(-(-n_steps // n_rounds)),
@@ -188,9 +188,9 @@ def fit(
     )
 
     models = [(member, likelihood) for member in networks]
-    params, rest = zip(*(eqx.partition(model, trainable(model)) for model in models), strict=True)
-    state = [start(part, member_key, settings) for part, member_key in zip(params, member_keys, strict=True)]
-    state, rest = (_pile(state), _pile(rest)) if settings.stacked else (state[0], rest[0])
+    model = pile(models) if settings.stacked else models[0]
+    params, rest = eqx.partition(model, trainable(model))
+    state = start(settings, params, keys[1:] if settings.stacked else keys[1])
     for until in range(1, n_rounds + 1) if callback else [n_rounds]:
         state = advance(settings, state, rest, data, plan, jnp.asarray(until))
         if callback:
@@ -198,8 +198,7 @@ def fit(
         if not np.any(state.active):
             break
 
-    outcomes = [jax.tree.map(lambda a, i=i: a[i], state) for i in range(len(networks))] if settings.stacked else [state]
-    rests = [jax.tree.map(lambda a, i=i: a[i], rest) for i in range(len(networks))] if settings.stacked else [rest]
+    outcomes, rests = (_members(tree, len(networks)) if settings.stacked else [tree] for tree in (state, rest))
     scores = tuple(float(outcome.best_score) for outcome in outcomes)
     _check_outcome(scores, outcomes, learning_rate)
     fitted = [eqx.combine(outcome.best, part) for outcome, part in zip(outcomes, rests, strict=True)]
@@ -219,9 +218,9 @@ def fit(
     return Fitted(members[best], likelihoods[best], scores[best], history, evidence, members, likelihoods, scores)
 
 
-def _pile(trees):
-    """One tree with a leading axis from several of the same shape."""
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+def _members(tree, n):
+    """The trees that were piled up into one."""
+    return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(n)]
 
 
 def _report(callback, state, n_steps, settings):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import erf
 from jaxtyping import Array, ArrayLike, Float
 
@@ -120,13 +121,14 @@ class Stationary(Kernel):
     def init(self, n_inputs: int) -> "Stationary":
         log_lengthscale = self.log_lengthscale
         if log_lengthscale is None:
-            log_lengthscale = jnp.asarray(0.5 * math.log(n_inputs))
+            log_lengthscale = np.asarray(0.5 * math.log(n_inputs))
         if log_lengthscale.ndim == 1 and log_lengthscale.shape != (n_inputs,):
             raise ValueError(
                 f"`lengthscale` must have one entry per input, {n_inputs}, got {log_lengthscale.shape[0]}."
             )
         if self.ard:
-            log_lengthscale = jnp.broadcast_to(log_lengthscale, (n_inputs,))
+            log_lengthscale = np.broadcast_to(np.asarray(log_lengthscale), (n_inputs,))
+        log_lengthscale = jnp.asarray(log_lengthscale, dtype=float)
         return eqx.tree_at(lambda k: k.log_lengthscale, self, log_lengthscale, is_leaf=lambda leaf: leaf is None)
 
     def correlation(self, difference: Float[Array, " p"]) -> Float[Array, ""]:
@@ -275,7 +277,7 @@ def _(primals, tangents):
 
 
 def log_positive(name: str, value: ArrayLike) -> Array:
-    value = jnp.asarray(value, dtype=float)
-    if not bool(jnp.all((value > 0) & jnp.isfinite(value))):
+    value = np.asarray(value, dtype=float)
+    if not np.all((value > 0) & np.isfinite(value)):
         raise ValueError(f"`{name}` must be positive and finite, got {value}.")
-    return jnp.log(value)
+    return jnp.asarray(np.log(value), dtype=float)

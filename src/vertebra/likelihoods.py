@@ -4,6 +4,7 @@ f carries its latent values on the last axis, y its targets; any axes may stand 
 first: (draws, *rows, latent). A likelihood is a recipe until `init(y)` sets its parameters to the scale of y.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import equinox as eqx
@@ -93,11 +94,11 @@ class Likelihood(eqx.Module):
         y = jnp.broadcast_to(y, (f.shape[0], *y.shape))
         return logsumexp(self.log_prob(f, y), axis=0) - jnp.log(f.shape[0])
 
-    def quantiles(self, f: Float[Array, "draws *rows latent"], q: ArrayLike) -> Float[Array, "levels *rows k"]:
+    def quantiles(
+        self, f: Float[Array, "draws *rows latent"], q: ArrayLike | Sequence[float]
+    ) -> Float[Array, "levels *rows k"]:
         """Quantiles of y over draws of f: where the mean of their distribution functions crosses each level."""
-        levels = jnp.asarray(q, dtype=f.dtype)
-        if levels.ndim != 1 or not bool(jnp.all((levels > 0.0) & (levels < 1.0))):
-            raise ValueError(f"`q` must be a list of levels between 0 and 1, got {q!r}.")
+        levels = _levels(q, f.dtype)
         centre, sd = self.mean(f), jnp.sqrt(self.variance(f))
 
         def invert(level):
@@ -363,16 +364,15 @@ class Categorical(Likelihood):
         return p * (1.0 - p)
 
     def cdf(self, f, y):
-        below = jnp.arange(self.n_classes) <= jnp.floor(y)
+        codes = jnp.arange(self.n_classes).reshape((1,) * (f.ndim - 1) + (-1,))
+        below = codes <= jnp.floor(y)
         return jnp.sum(jnp.where(below, jax.nn.softmax(f, axis=-1), 0.0), axis=-1, keepdims=True)
 
     def sample(self, f, key):
         return jr.categorical(key, f, axis=-1)[..., None].astype(f.dtype)
 
     def quantiles(self, f, q):
-        levels = jnp.asarray(q, dtype=f.dtype)
-        if levels.ndim != 1 or not bool(jnp.all((levels > 0.0) & (levels < 1.0))):
-            raise ValueError(f"`q` must be a list of levels between 0 and 1, got {q!r}.")
+        levels = _levels(q, f.dtype)
         cumulative = jnp.cumsum(self.mean(f), axis=-1)
         return jax.vmap(lambda level: jnp.sum(cumulative < level, axis=-1, keepdims=True).astype(f.dtype))(levels)
 
@@ -381,7 +381,14 @@ def _normal_log_prob(y: Array, mean: Array, log_scale: Array) -> Array:
     return -0.5 * ((y - mean) * jnp.exp(-log_scale)) ** 2 - log_scale - 0.5 * jnp.log(2.0 * jnp.pi)
 
 
-def _like(log_scale: Float[Array, "*k"], f: Float[Array, "*rows k"]) -> Float[Array, "*rows k"]:
+def _levels(q: ArrayLike | Sequence[float], dtype: np.dtype) -> Float[Array, " levels"]:
+    levels = np.asarray(q)
+    if levels.ndim != 1 or not ((levels > 0.0) & (levels < 1.0)).all():
+        raise ValueError(f"`q` must be a list of levels between 0 and 1, got {q!r}.")
+    return jnp.asarray(levels, dtype)
+
+
+def _like(log_scale: Float[Array, "*k"], f: Float[Array, "*rows k"]) -> Float[Array, "..."]:
     """One value per target, with as many axes as f."""
     return log_scale if log_scale.ndim == 0 else log_scale.reshape((1,) * (f.ndim - 1) + (-1,))
 

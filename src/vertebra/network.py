@@ -5,7 +5,8 @@ Inside, values are columns: h has the shape (s, d, *batch), node by node, and on
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,9 +17,8 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from vertebra.blocks import FeatureBlock, FunctionBlock, InducingPointBlock, spread_points
 from vertebra.distributions import Dropout, Gaussian, Normal, PointMass, Posterior, Prior, product
-from vertebra.kernels import as_activation, log_positive
-from vertebra.noise import fast
-from vertebra.parameters import Fixed
+from vertebra.kernels import as_activation
+from vertebra.parameters import Fixed, working
 from vertebra.skeleton import Skeleton
 
 
@@ -101,9 +101,10 @@ class Wiring(eqx.Module):
             self.reads = "own"
         else:
             self.reads = "some"
-            self.index = jnp.asarray([read + (0,) * (self.n_parents - len(read)) for read in parents])
+            self.index = jnp.asarray(np.array([read + (0,) * (self.n_parents - len(read)) for read in parents]))
             if any(len(read) < self.n_parents for read in parents):
-                self.live = Fixed([[1.0] * len(read) + [0.0] * (self.n_parents - len(read)) for read in parents])
+                counts = np.array([[len(read)] for read in parents])
+                self.live = Fixed(working(np.arange(self.n_parents) < counts))
 
     @property
     def axis(self) -> int | None:
@@ -377,12 +378,11 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
                 as_activation(node.activation)
             except ValueError as error:
                 raise ValueError(f"Node {node.name!r}: {error}") from None
-    key = fast(key)
-    rows = None if x is None else _rows(x, skeleton.n_inputs, key)
-    sizes, parents = skeleton.sizes, skeleton.parents
-    width, stacks, h = 1, [], None if rows is None else jnp.asarray(rows.T, dtype=float)[:, None]
+    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel().tolist())
+    h = None if x is None else working(_rows(x, skeleton.n_inputs, rng).T)[:, None]
+    sizes, parents, width, stacks = skeleton.sizes, skeleton.parents, 1, []
     activations: tuple[str, ...] = ("identity",) * skeleton.n_inputs
-    for level, (layer, layer_key) in enumerate(zip(layers, jr.split(key, len(layers)), strict=True)):
+    for level, layer in enumerate(layers):
         n_blocks = sizes[level + 1]
         if layer.joint:
             if level + 1 != skeleton.depth or not skeleton.adds_runs:
@@ -392,12 +392,12 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
                 )
             n_blocks = len(skeleton.outputs)
         wiring = Wiring(parents[level], sizes[level])
-        stack = _stack(layer, wiring, activations, sizes[level + 1], n_blocks, width, h, layer_key)
+        stack = _stack(layer, wiring, activations, sizes[level + 1], n_blocks, width, h, rng)
         stacks.append(stack)
         activations = tuple(node.activation for node in skeleton.layers[level])
         width = layer.width
-        if h is not None and level + 1 < skeleton.depth:
-            h = stack.conditional(h)[0]
+        if h is not None:
+            h = _mean_of(stack, h) if any(map(_starts_from_data, layers[level + 1 :])) else None
     return Network(skeleton, tuple(stacks))
 
 
@@ -409,41 +409,73 @@ def _stack(
     n_blocks: int,
     width_below: int,
     h: Float[Array, "below d batch"] | None,
-    key: PRNGKeyArray,
+    rng: np.random.Generator,
 ) -> Stack:
-    """The inner loop of Algorithm 1, for all nodes i of a layer at once."""
+    """The inner loop of Algorithm 1, for all nodes i of a layer."""
     n_inputs = wiring.n_parents * width_below
-    x = None if h is None else wiring(_activate(h, activations))
+    x = None if h is None or not _starts_from_data(layer) else np.asarray(_inputs_of(wiring, activations, h))
+    shared = wiring.axis is None
     mean = None
     if layer.mean == "linear":
-        mean = Fixed(_linear_means(layer.width, n_inputs, n_nodes, x, wiring.axis))
-    features, axis, n_features = [], wiring.axis, n_inputs
-    *feature_keys, function_key = jr.split(key, len(layer.features) + 1)
-    for block, block_key in zip(layer.features, feature_keys, strict=True):
-        keys = jr.split(block_key, n_nodes)
+        mean = Fixed(working(np.stack(_per_node(x, n_nodes, shared, partial(_linear_mean, layer.width, n_inputs)))))
+    features, n_features = [], n_inputs
+    for position, block in enumerate(layer.features):
+        places = [None] * n_nodes
         if isinstance(block, InducingPointBlock) and block.z is None and x is not None:
-            z = _node_points(x, axis, n_nodes, block.r, block_key)
-            built = jax.vmap(lambda key, z, block=block, n=n_features: block.init(n, key=key, z=z))(keys, z)
-        else:
-            built = jax.vmap(lambda key, block=block, n=n_features: block.init(n, key=key))(keys)
-        x = None if x is None else jax.vmap(lambda block, x: block(x), in_axes=(0, axis))(built, x)
+            places = _per_node(x, n_nodes, shared, lambda rows, block=block: spread_points(rows, block.r, rng=rng))
+        options = [{} if z is None else {"z": z} for z in places]
+        built = pile([block.init(n_features, rng=rng, **option) for option in options])
         features.append(built)
-        axis, n_features = 0, block.r
+        if x is not None and any(isinstance(b, InducingPointBlock) for b in layer.features[position + 1 :]):
+            x = np.asarray(_features_of(built, x, shared))
+            shared = False
+        n_features = block.r
     live = None
     if not features and wiring.live is not None:
-        live = jnp.repeat(wiring.live.value, width_below, axis=1)
-    if n_blocks != n_nodes:
-        n_features *= n_nodes // n_blocks
-        live = None if live is None else live.reshape(n_blocks, -1)
-    function = jax.vmap(
-        lambda key, live: FunctionBlock(
-            layer.posterior, layer.prior, n_features, layer.width, bias=layer.bias, live=live, key=key
-        )
-    )(jr.split(function_key, n_blocks), live)
+        live = np.repeat(np.asarray(wiring.live.value), width_below, axis=1).reshape(n_blocks, -1)
+    n_features *= n_nodes // n_blocks
+    function = pile(
+        [
+            FunctionBlock(
+                layer.posterior,
+                layer.prior,
+                n_features,
+                layer.width,
+                bias=layer.bias,
+                live=None if live is None else live[i],
+                rng=rng,
+            )
+            for i in range(n_blocks)
+        ]
+    )
     log_noise = None
     if layer.noise is not None:
-        log_noise = jnp.full((n_nodes, layer.width), log_positive("noise", layer.noise))
+        log_noise = working(np.full((n_nodes, layer.width), np.log(layer.noise)))
     return Stack(wiring, activations, tuple(features), function, mean, log_noise, n_nodes, layer.joint)
+
+
+def pile(trees: Sequence[Any]) -> Any:
+    """One tree with a leading axis from several of the same shape."""
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *trees)
+
+
+def _starts_from_data(layer: Layer) -> bool:
+    return layer.mean is not None or any(isinstance(block, InducingPointBlock) for block in layer.features)
+
+
+@eqx.filter_jit
+def _mean_of(stack, h):
+    return stack.conditional(h)[0]
+
+
+@eqx.filter_jit
+def _inputs_of(wiring, activations, h):
+    return wiring(_activate(h, activations))
+
+
+@eqx.filter_jit
+def _features_of(block, x, shared):
+    return jax.vmap(lambda block, x: block(x), in_axes=(0, None if shared else 0))(block, x)
 
 
 def root(variance: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -470,35 +502,27 @@ def _add_up(f: Float[Array, "s d *batch"], n_blocks: int) -> Float[Array, "block
     return jnp.sum(f.reshape(n_blocks, -1, *f.shape[1:]), axis=1)
 
 
-def _rows(x: ArrayLike, n_inputs: int, key: PRNGKeyArray) -> np.ndarray:
+def _rows(x: ArrayLike, n_inputs: int, rng: np.random.Generator) -> np.ndarray:
     rows = np.asarray(x)
     if rows.ndim != 2 or rows.shape[1] != n_inputs:
         raise ValueError(f"`x` must have the shape (n, {n_inputs}), got {rows.shape}.")
     if not len(rows) or not np.isfinite(rows).all():
         raise ValueError("`x` must have rows, and no missing or infinite values.")
-    if len(rows) > 2000:
-        rows = rows[np.asarray(jr.choice(key, len(rows), (2000,), replace=False))]
-    return rows
+    return rows if len(rows) <= 2000 else rows[rng.choice(len(rows), 2000, replace=False)]
 
 
-def _per_node(x: Array, axis: int | None, n_nodes: int, of: Callable[[np.ndarray, int], np.ndarray]) -> Array:
-    """of(rows, node) for each node; once for all where the nodes read the same."""
-    if axis is None:
-        return jnp.broadcast_to(jnp.asarray(shared := of(np.asarray(x.T), 0), x.dtype), (n_nodes, *shared.shape))
-    return jnp.asarray(np.stack([of(np.asarray(x[i].T), i) for i in range(n_nodes)]), x.dtype)
+def _per_node(
+    x: np.ndarray | None, n_nodes: int, shared: bool, of: Callable[[np.ndarray | None], np.ndarray]
+) -> list[np.ndarray]:
+    """of(rows) for what each node reads; once for all where the nodes read the same."""
+    if x is None or shared:
+        return [of(None if x is None else x.T)] * n_nodes
+    return [of(node.T) for node in x]
 
 
-def _node_points(x: Array, axis: int | None, n_nodes: int, r: int, key: PRNGKeyArray) -> Float[Array, "s r inputs"]:
-    seed = int(jr.randint(key, (), 0, 2**31 - 1))
-    return _per_node(x, axis, n_nodes, lambda rows, i: spread_points(rows, r, seed=(seed + i) % 2**31))
-
-
-def _linear_means(d: int, n_inputs: int, n_nodes: int, x: Array | None, axis: int | None) -> Float[Array, "s d inputs"]:
-    if x is None or n_inputs <= d:
-        return jnp.broadcast_to(jnp.eye(d, n_inputs), (n_nodes, d, n_inputs))
-
-    def leading(rows: np.ndarray, _: int) -> np.ndarray:
-        directions = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:d]
-        return np.concatenate([directions, np.eye(d - len(directions), n_inputs)])
-
-    return _per_node(x, axis, n_nodes, leading)
+def _linear_mean(d: int, n_inputs: int, rows: np.ndarray | None) -> np.ndarray:
+    """The fixed skip: identity, padding, or the leading principal directions of the rows."""
+    if rows is None or n_inputs <= d:
+        return np.eye(d, n_inputs)
+    directions = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:d]
+    return np.concatenate([directions, np.eye(d - len(directions), n_inputs)])

@@ -2,7 +2,7 @@
 
 JAX's threefry is made for parallel safety, and on a CPU it costs more than the networks here: more time than a step's
 forward and backward pass, and seconds of compilation. `fast(key)` turns any key into one of a counter-based hash: word
-c of key (k₀, k₁) is the finaliser of MurmurHash3 applied to c·φ + k₀, with k₁ mixed in between its two rounds. It is a
+c of a key is the finaliser of MurmurHash3 applied to c·φ + k₀, with k₁ let in between its two rounds. It is a
 bijection of c, fuses into the code that uses it, and obeys every function of `jax.random`. It is for Monte Carlo, not
 for secrets.
 """
@@ -26,13 +26,18 @@ def fast(key: PRNGKeyArray) -> PRNGKeyArray:
     return jr.wrap_key_data(_fold(words[:2], words[-1]), impl=HASH)
 
 
-def _words(key: UInt32[Array, " 2"], counter: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
-    x = counter * _GOLDEN + key[0]
+def _mix(x: UInt32[Array, "*shape"], between: UInt32[Array, ""] | np.uint32 = _GOLDEN) -> UInt32[Array, "*shape"]:
     x = (x ^ (x >> 16)) * np.uint32(0x85EBCA6B)
-    # The second half of the key enters between the rounds: other keys are other permutations, not shifts of one.
-    x = x ^ key[1]
+    x = x ^ between
     x = (x ^ (x >> 13)) * np.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
+
+
+def _words(key: UInt32[Array, " 2"], counter: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
+    # Both halves of the key enter both places, mixed: keys that differ in one bit are as far apart as any two. The
+    # second enters between the rounds, so that other keys are other permutations of the words, not shifts of one.
+    start, between = _mix(key[0] ^ _mix(key[1])), _mix(key[1] + _mix(key[0]))
+    return _mix(counter * _GOLDEN + start, between)
 
 
 def _seed(seed: Array) -> UInt32[Array, " 2"]:

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
 
@@ -16,6 +17,11 @@ class Fixed(eqx.Module):
 
     def __init__(self, value: ArrayLike):
         self.value = jnp.asarray(value)
+
+
+def working(array: np.ndarray) -> Array:
+    """The array on the device, in the working precision: float32, or float64 where JAX has it switched on."""
+    return jnp.asarray(array, dtype=jnp.result_type(float))
 
 
 def trainable(tree: PyTree) -> PyTree:

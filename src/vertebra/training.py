@@ -76,7 +76,13 @@ class State(eqx.Module):
     scores: Float[Array, " rounds"]
 
 
-def start(params, key, settings):
+@eqx.filter_jit
+def start(settings, params, key):
+    """The state before the first round; with a leading axis of restarts where the parameters have one."""
+    return (jax.vmap(_start, in_axes=(None, 0, 0)) if settings.stacked else _start)(settings, params, key)
+
+
+def _start(settings, params, key):
     blank = jnp.full(settings.n_rounds, jnp.nan)
     zero = jnp.asarray(0)
     return State(

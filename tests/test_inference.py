@@ -1,0 +1,413 @@
+"""Doubly stochastic inference: unbiased, fast to start again, robust, and equal to closed forms where these exist."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import optax
+import pytest
+
+import vertebra as vb
+from vertebra.inference import Diverged
+from vertebra.training import padded_size
+
+SCHEMES = {
+    "mc_dropout": vb.mc_dropout,
+    "mean_field": vb.mean_field,
+    "random_features": lambda widths: vb.random_features(widths, r=12),
+    "deep_random_features": lambda widths: vb.deep_random_features(widths, r=12),
+    "deep_kernel_learning": vb.deep_kernel_learning,
+    "deep_kernel_learning_points": lambda widths: vb.deep_kernel_learning(widths, r=8),
+    "inducing_points": lambda widths: vb.inducing_points(widths, r=8),
+}
+TARGETS = {"one": 1, "two": 2, "classes": 3}
+N = 200
+
+
+def table(targets, n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 3))
+    f = np.stack([np.sin(2 * x[:, 0]) + x[:, 1], x[:, 1] * x[:, 2]], axis=1)
+    if targets == "classes":
+        scores = np.stack([f[:, 0], f[:, 1], -f[:, 0]], axis=1) * 2
+        return x, (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    y = f + 0.2 * rng.normal(size=f.shape)
+    return x, (y[:, 0] if targets == "one" else y)
+
+
+def skeleton_and_widths(kind, n_outputs):
+    if kind == "multitask":
+        return vb.multitask(3, n_outputs), [4, 1]
+    return (vb.chain(3, 2) if kind == "chain" else vb.additive(3, 3, 2)), [4, n_outputs]
+
+
+@pytest.mark.parametrize("targets", TARGETS)
+@pytest.mark.parametrize("kind", ["chain", "additive", "multitask"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_trains_and_predicts_on_every_skeleton(scheme, kind, targets, key):
+    skeleton, widths = skeleton_and_widths(kind, TARGETS[targets])
+    x, y = table(targets)
+    network = vb.build(skeleton, SCHEMES[scheme](widths), key=key, x=x)
+    likelihood = vb.Categorical(3) if targets == "classes" else vb.Gaussian()
+    fitted = vb.fit(network, likelihood, x, y, key=key, n_steps=300, n_rounds=3, batch_size=64)
+    assert np.isfinite(fitted.history.elbo).all()
+    assert fitted.history.elbo[-1] > fitted.history.elbo[0]
+    f = vb.sample(fitted.network, x, key=key, n_draws=20)
+    assert f.shape == (20, N, TARGETS[targets])
+    mean, variance = fitted.likelihood.mean(f), fitted.likelihood.variance(f)
+    assert mean.shape == variance.shape == (N, TARGETS[targets])
+    assert (np.asarray(variance) > 0).all()
+    assert (np.asarray(f).std(axis=0) > 0).any()  # uncertainty of f itself
+    baseline = np.log(np.bincount(y) / N)[y].mean() if targets == "classes" else None
+    y = y[:, None] if y.ndim == 1 else y
+    score = np.asarray(fitted.likelihood.log_predictive(f, jnp.asarray(y, jnp.float32))).sum(axis=1).mean()
+    if baseline is None:
+        baseline = np.sum(-np.log(y.std(axis=0)) - 0.5 - 0.5 * np.log(2 * np.pi))
+    assert score > baseline  # better than the best constant law
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_minibatch_elbo_is_unbiased(scheme, key):
+    x, y = table("one", n=60)
+    network = vb.build(vb.additive(3, 2, 2), SCHEMES[scheme]([3, 1]), key=key, x=x)
+    likelihood = vb.Gaussian(0.5).init(y[:, None])
+    data = jnp.asarray(x, jnp.float32), jnp.asarray(y[:, None], jnp.float32)
+
+    @jax.jit
+    def whole(key):
+        return vb.elbo(network, likelihood, *data, key=key)
+
+    @jax.jit
+    def part(key):
+        rows_key, key = jr.split(key)
+        rows = jr.choice(rows_key, 60, (10,), replace=False)
+        return vb.elbo(network, likelihood, data[0][rows], data[1][rows], key=key, n=60)
+
+    n = 2000
+    full = np.asarray(jax.lax.map(whole, jr.split(jr.key(1), n)), np.float64)
+    mini = np.asarray(jax.lax.map(part, jr.split(jr.key(2), n)), np.float64)
+    error = np.hypot(full.std(), mini.std()) / np.sqrt(n)
+    assert abs(full.mean() - mini.mean()) < 3 * error + 1e-3 * abs(full.mean()) / np.sqrt(n)
+
+
+@pytest.mark.parametrize("scheme", ["mc_dropout", "mean_field", "inducing_points"])
+def test_the_elbo_is_that_of_function_draws(scheme, key):
+    """Row-wise draws and the exact expectation over the top layer change the variance of the estimate, not its mean."""
+    x, y = table("one", n=20)
+    network = vb.build(vb.chain(3, 2), SCHEMES[scheme]([3, 1]), key=key, x=x)
+    likelihood = vb.Gaussian(0.5).init(y[:, None])
+    data = jnp.asarray(x, jnp.float32), jnp.asarray(y[:, None], jnp.float32)
+
+    def naive(key):
+        f = network(data[0].T, key=key).T
+        return jnp.sum(likelihood.log_prob(f, data[1])) - network.kl(key=key)
+
+    n = 4000
+    ours = np.asarray(jax.lax.map(lambda k: vb.elbo(network, likelihood, *data, key=k), jr.split(jr.key(1), n)))
+    plain = np.asarray(jax.lax.map(naive, jr.split(jr.key(2), n)))
+    assert abs(ours.mean() - plain.mean()) < 3 * np.hypot(ours.std(), plain.std()) / np.sqrt(n)
+    assert ours.std() < plain.std()
+
+
+def test_more_draws_lower_the_variance_of_the_elbo(key):
+    x, y = table("one", n=20)
+    network = vb.build(vb.chain(3, 2), vb.mean_field([3, 1]), key=key)
+    likelihood = vb.Gaussian(0.5).init(y[:, None])
+    data = jnp.asarray(x, jnp.float32), jnp.asarray(y[:, None], jnp.float32)
+    spread = {}
+    for n_draws in (1, 8):
+        estimate = lambda k, d=n_draws: vb.elbo(network, likelihood, *data, key=k, n_draws=d)  # noqa: E731
+        spread[n_draws] = np.std(jax.lax.map(estimate, jr.split(jr.key(1), 500)))
+    assert spread[8] == pytest.approx(spread[1] / np.sqrt(8), rel=0.25)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    x, y = table("one")
+    network = vb.build(vb.additive(3, 2, 2), vb.mean_field([3, 1]), key=jr.key(0))
+    return network, x, y
+
+
+def fit(problem, **options):
+    network, x, y = problem
+    settings = dict(key=jr.key(1), n_steps=60, n_rounds=3, batch_size=64)
+    return vb.fit(network, vb.Gaussian(), x, y, **(settings | options))
+
+
+def leaves(network):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_array))]
+
+
+def test_the_same_key_gives_the_same_bits(problem):
+    first, second = fit(problem), fit(problem)
+    assert all((a == b).all() for a, b in zip(leaves(first.network), leaves(second.network), strict=True))
+    assert (first.history.score == second.history.score).all()
+    other = fit(problem, key=jr.key(2))
+    assert not all((a == b).all() for a, b in zip(leaves(first.network), leaves(other.network), strict=True))
+
+
+def test_a_second_fit_compiles_nothing(problem):
+    compiled = []
+    fit(problem)
+    listen = lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None  # noqa: E731
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        _, x, y = problem
+        fit(problem, key=jr.key(7))
+        fit(problem, n_steps=90, learning_rate=3e-3)
+        fit((vb.build(vb.additive(3, 2, 2), vb.mean_field([3, 1]), key=jr.key(5)), x[:195], y[:195]))
+        assert compiled == []
+        fit(problem, batch_size=32)  # another shape: the listener does hear compilations
+        assert compiled
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_w_does_not_move_under_weight_decay(key):
+    x, y = table("one")
+    layers = vb.random_features([3, 1], r=8, kernel=vb.RBF())
+    network = vb.build(vb.additive(3, 2, 2), layers, key=key)
+    fitted = vb.fit(
+        network, vb.Gaussian(), x, y, key=key, n_steps=40, n_rounds=2, optimiser=optax.adamw(1e-2, weight_decay=0.5)
+    ).network
+    for before, after in zip(network.stacks, fitted.stacks, strict=True):
+        assert (before.features[0].base.value == after.features[0].base.value).all()
+        assert (before.function.prior.scale.value == after.function.prior.scale.value).all()
+        assert not (before.function.posterior.mean == after.function.posterior.mean).any()
+        # The length scales move, and w with them, while the base draw stays.
+        assert not (before.features[0].log_lengthscale == after.features[0].log_lengthscale).all()
+
+
+def test_hyper_parameters_stay_when_they_are_not_to_be_learned(key):
+    x, y = table("one")
+    block = vb.RandomFeatureBlock(8, "tanh", learn=False)
+    network = vb.build(vb.chain(3, 1), [vb.Layer(1, [block])], key=key)
+    fitted = vb.fit(network, vb.Gaussian(), x, y, key=key, n_steps=20, n_rounds=2, last_layer=False).network
+    before, after = network.stacks[0].features[0], fitted.stacks[0].features[0]
+    assert (before.base.value == after.base.value).all()
+    assert (before.log_lengthscale.value == after.log_lengthscale.value).all()
+    assert before.log_amplitude.value == after.log_amplitude.value
+
+
+def test_restarts_side_by_side_equal_restarts_alone(problem):
+    _, x, y = problem
+    networks = [vb.build(vb.additive(3, 2, 2), vb.mean_field([3, 1]), key=jr.key(i)) for i in range(3)]
+    fitted = fit((networks, x, y))
+    assert len(fitted.networks) == len(fitted.scores) == 3
+    assert fitted.score == max(fitted.scores)
+    # One of them alone takes the same steps on the same minibatches with other noise: it ends close by.
+    assert np.ptp(fitted.scores) < 3.0
+    draws = vb.sample(fitted.networks, x[:5], key=jr.key(0), n_draws=10)
+    assert draws.shape == (10, 5, 1)
+    mean, variance = vb.moments(fitted.networks, x[:5], key=jr.key(0), n_draws=10)
+    assert mean.shape == variance.shape == (5, 1)
+
+
+def test_weights_of_two_are_rows_that_stand_twice(x64):
+    # Full batches of a model without noise: the loss is the same function, so the fits agree but for rounding.
+    x, y = table("one", n=60)
+    weight = np.where(np.arange(60) < 20, 2.0, np.where(np.arange(60) < 40, 1.0, 0.0))
+    network = vb.build(vb.chain(3, 2), [vb.Layer(3, posterior=vb.PointMass()), vb.Layer(1)], key=jr.key(0))
+    settings = dict(key=jr.key(1), n_steps=50, n_rounds=2, batch_size=128)
+    twice = np.concatenate([np.arange(20), np.arange(40)])
+    weighted = vb.fit(network, vb.Gaussian(0.5), x, y, weight=weight, **settings)
+    repeated = vb.fit(network, vb.Gaussian(0.5), x[twice], y[twice], **settings)
+    ours, theirs = (vb.moments(f.network, x, key=jr.key(0)) for f in (weighted, repeated))
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-5)
+    # Per row of weight: 40 rows count 60, so the two scores are 60/40 apart.
+    assert weighted.evidence * 40 == pytest.approx(repeated.evidence * 60, rel=1e-6)
+
+
+def test_targets_may_be_weighted_apart(key):
+    # A multi-task table where each row belongs to one task: the other task's target is left out, whatever it says.
+    x, y = table("two")
+    mine = np.arange(N) % 2
+    weight = np.stack([mine == 0, mine == 1], axis=1).astype(float)
+    garbage = np.where(weight > 0, y, 1e3)
+    network = vb.build(vb.multitask(3, 2), vb.deep_kernel_learning([4, 1]), key=key)
+    settings = dict(key=key, n_steps=100, n_rounds=2, weight=weight)
+    clean, dirty = (
+        vb.fit(network, vb.Gaussian(0.5), x, t, **settings) for t in (np.where(weight > 0, y, 0.0), garbage)
+    )
+    for a, b in zip(leaves(clean.network), leaves(dirty.network), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_validation_picks_the_best_round_and_stops_early(key):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 3)), rng.normal(size=60)  # pure noise: every step past the first overfits
+    plain = [vb.Layer(d, posterior=vb.PointMass(), prior=vb.Laplace(100.0), bias=True) for d in (20, 1)]
+    network = vb.build(vb.chain(3, 2), plain, key=key)
+    fitted = vb.fit(
+        network, vb.Gaussian(), x, y, key=key, n_steps=2000, n_rounds=20, validation=0.3, patience=3, learning_rate=0.03
+    )
+    assert len(fitted.history.score) < 20
+    assert fitted.score == pytest.approx(fitted.history.score.max())
+    assert fitted.history.step[-1] == 100 * len(fitted.history.score)
+
+
+def test_divergence_is_mended_at_a_lower_rate_or_reported(problem):
+    network, x, y = problem
+    explosive = optax.chain(optax.scale(-1e3))  # plain gradient steps of an absurd size
+    with pytest.raises(
+        Diverged, match=r"Training ended in NaN or infinity in every restart\. Try a lower `learning_rate`"
+    ):
+        fit((network, x, y * 1e6), optimiser=optax.scale(-1e18), n_rounds=8)
+    # Too large at first, fine after one or two cuts: no error, and a finite model.
+    fitted = fit((network, x, y), optimiser=explosive, n_rounds=12, n_steps=240)
+    assert np.isfinite(fitted.score)
+    assert all(np.isfinite(leaf).all() for leaf in leaves(fitted.network))
+
+
+def test_the_callback_hears_every_round_and_changes_nothing(problem):
+    heard = []
+    with_callback = fit(problem, callback=heard.append)
+    assert [p.step for p in heard] == [20, 40, 60]
+    assert heard[-1].n_steps == 60
+    assert heard[-1].best_score == with_callback.score
+    without = fit(problem)
+    assert all((a == b).all() for a, b in zip(leaves(with_callback.network), leaves(without.network), strict=True))
+
+
+def test_rows_are_visited_once_an_epoch_in_changing_order():
+    from vertebra.training import _minibatch, arrange
+
+    x, y = np.zeros((150, 1), np.float32), np.zeros((150, 1), np.float32)
+    data, n_train = arrange(x, y, np.ones((150, 1), np.float32), 0.0, 50, jr.key(0))
+    assert n_train == 150
+    epochs = [np.concatenate([_minibatch(data, 50, 3 * e + i)[0] for i in range(3)]) for e in range(3)]
+    for rows in epochs:
+        assert sorted(rows.tolist()) == list(range(150))
+    assert not (epochs[0] == epochs[1]).all()
+    assert float(_minibatch(data, 50, 0)[2]) == 3.0
+    whole = _minibatch(data, 200, 0)
+    assert float(whole[1].sum()) == 150.0
+    assert float(whole[2]) == 1.0
+
+
+def test_padding_wastes_at_most_an_eighth_beyond_small_tables():
+    for n in (2, 63, 64, 65, 200, 1000, 5000, 12_345, 10**6):
+        size = padded_size(n)
+        assert size >= n
+        assert size <= max(64, 1.26 * n)
+    assert len({padded_size(n) for n in range(1, 100_000)}) < 60
+
+
+def test_the_last_layer_in_closed_form_is_exact_gp_regression(x64):
+    x, y = table("two", n=80)
+    network = vb.build(vb.additive(3, 2, 2), vb.deep_kernel_learning([4, 2]), key=jr.key(0))
+    fitted = vb.fit(network, vb.Gaussian(), x, y, key=jr.key(1), n_steps=100, n_rounds=2)
+    network, scale = fitted.network, np.asarray(fitted.likelihood.scale)
+    assert network.stacks[-1].joint
+    phi, offset, _ = (np.asarray(a) for a in network.top_features(jnp.asarray(x.T)))
+    prior = float(network.stacks[-1].function.prior.scale.value[0])
+    gram = prior**2 * phi[0].T @ phi[0]  # K = s² Φ Φᵀ
+    mean, variance = (np.asarray(a) for a in vb.moments(network, x, key=jr.key(0)))
+    evidence = 0.0
+    for j in range(2):
+        noisy = gram + scale[j] ** 2 * np.eye(80)
+        expected = offset[j] + gram @ np.linalg.solve(noisy, y[:, j] - offset[j])
+        spread = np.diag(gram - gram @ np.linalg.solve(noisy, gram))
+        # Double precision; the covariance goes through a QR and is stored on the log scale.
+        np.testing.assert_allclose(mean[:, j], expected, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(variance[:, j], spread, rtol=1e-6)
+        residual = y[:, j] - offset[j]
+        evidence -= 0.5 * (
+            80 * np.log(2 * np.pi) + np.linalg.slogdet(noisy)[1] + residual @ np.linalg.solve(noisy, residual)
+        )
+    assert fitted.evidence * 80 == pytest.approx(evidence, rel=1e-9)
+    # Where the posterior is exact the bound is the evidence, less the penalty on the point masses below.
+    bound = vb.elbo(network, fitted.likelihood, x, y, key=jr.key(0)) + network.stacks[0].kl(jr.key(0))
+    assert float(bound) == pytest.approx(evidence, rel=1e-7)
+
+
+def test_the_closed_form_is_the_best_elbo(key):
+    x, y = table("one")
+    network = vb.build(vb.additive(3, 2, 2), vb.deep_kernel_learning([4, 1], r=6), key=key, x=x)
+    settings = dict(key=key, n_steps=200, n_rounds=2)
+    trained = vb.fit(network, vb.Gaussian(), x, y, last_layer=False, **settings)
+    closed = vb.fit(network, vb.Gaussian(), x, y, **settings)
+    bounds = [
+        float(vb.elbo(f.network, f.likelihood, x, y, key=key) + f.network.stacks[0].kl(key)) for f in (trained, closed)
+    ]
+    assert bounds[1] > bounds[0]
+    # With inducing points and their residual the evidence is Titsias' bound, which is the ELBO of the top layer.
+    assert closed.evidence * N == pytest.approx(bounds[1], rel=1e-3)  # float32
+    assert trained.evidence is None
+
+
+def test_moments_agree_with_draws(problem):
+    fitted = fit(problem)
+    _, x, _ = problem
+    mean, variance = (np.asarray(a) for a in vb.moments(fitted.network, x[:10], key=jr.key(0), n_draws=2000))
+    draws = np.asarray(vb.sample(fitted.network, x[:10], key=jr.key(1), n_draws=4000), np.float64)
+    np.testing.assert_array_less(np.abs(draws.mean(axis=0) - mean), 5 * draws.std(axis=0) / np.sqrt(2000))
+    np.testing.assert_allclose(draws.var(axis=0), variance, rtol=0.15)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (dict(n_steps=0), "`n_steps` must be at least 1, got 0"),
+        (dict(batch_size=0), "`batch_size` must be at least 1, got 0"),
+        (dict(n_draws=0), "`n_draws` must be at least 1, got 0"),
+        (dict(n_rounds=0), "`n_rounds` must be at least 1, got 0"),
+        (dict(learning_rate=-1.0), "`learning_rate` must be positive and finite, got -1.0"),
+        (dict(validation=1.0), "`validation` must be at least 0 and below 1, got 1.0"),
+        (dict(validation=0.001), "`validation` of 0.001 leaves 0 rows to score"),
+        (dict(patience=0, validation=0.1), "`patience` must be at least 1, got 0"),
+        (dict(patience=3), "`patience` needs `validation`"),
+        (dict(weight=np.ones(3)), r"`weight` must have the shape \(200,\) or \(200, 1\), got \(3, 1\)"),
+        (dict(weight=-np.ones(N)), "`weight` must be finite and not negative"),
+        (dict(last_layer=True), "`last_layer=True` needs a top layer with a Gaussian posterior"),
+    ],
+)
+def test_bad_settings_are_refused(problem, options, words):
+    with pytest.raises(ValueError, match=words):
+        fit(problem, **options)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        (np.ones((5, 2)), np.ones(5), r"`x` must have the shape \(n, 3\), got \(5, 2\)"),
+        (np.ones(5), np.ones(5), r"`x` must have the shape \(n, 3\), got \(5,\)"),
+        (np.ones((0, 3)), np.ones(0), "`x` must have at least one row, got none"),
+        (np.ones((1, 3)), np.ones(1), "`x` must have at least 2 rows, got 1"),
+        (np.full((5, 3), np.nan), np.ones(5), "`x` must be finite, got 15 missing or infinite values"),
+        (np.full((5, 3), np.inf), np.ones(5), "`x` must be finite, got 15"),
+        (np.ones((5, 3)), np.ones(4), "`y` must have one row per row of `x`, 5, got 4"),
+        (np.ones((5, 3)), np.array([1, 2, np.nan, 4, np.inf]), "`y` must be finite, got 2 missing or infinite values"),
+        (
+            np.ones((5, 3)),
+            np.ones((5, 2)),
+            r"The network must have 2 outputs for Gaussian and 2 column\(s\) of `y`, got 1",
+        ),
+    ],
+)
+def test_bad_data_is_refused(problem, x, y, words):
+    network = problem[0]
+    with pytest.raises(ValueError, match=words):
+        vb.fit(network, vb.Gaussian(), x, y, key=jr.key(0))
+    with pytest.raises(ValueError, match=words):
+        vb.elbo(network, vb.Gaussian(1.0), x, y, key=jr.key(0))
+
+
+def test_class_labels_out_of_range_and_other_misfits_are_refused(problem):
+    network, x, _ = problem
+    classes = vb.build(vb.chain(3, 1), vb.mean_field([3]), key=jr.key(0))
+    with pytest.raises(ValueError, match="`y` must hold classes from 0 to 2, got 3 in row 0"):
+        vb.fit(classes, vb.Categorical(3), x, np.full(N, 3), key=jr.key(0))
+    with pytest.raises(ValueError, match="The network must have 3 outputs for Categorical"):
+        vb.fit(network, vb.Categorical(3), x, np.zeros(N), key=jr.key(0))
+    with pytest.raises(ValueError, match="must be a network or a list of at least one"):
+        vb.fit([], vb.Gaussian(), x, np.zeros(N), key=jr.key(0))
+    with pytest.raises(ValueError, match="a list of networks built from one skeleton"):
+        vb.fit([network, classes], vb.Gaussian(), x, np.zeros(N), key=jr.key(0))
+    for verb in (vb.sample, vb.moments):
+        with pytest.raises(ValueError, match="`n_draws` must be at least 1, got 0"):
+            verb(network, x, key=jr.key(0), n_draws=0)
+        with pytest.raises(ValueError, match=r"`x` must have the shape \(n, 3\), got \(4, 2\)"):
+            verb(network, np.ones((4, 2)), key=jr.key(0))

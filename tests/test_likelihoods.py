@@ -1,0 +1,152 @@
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from scipy import stats
+
+import vertebra as vb
+
+N, K = 5, 2
+F = np.random.default_rng(0).normal(size=(N, K)) * 0.7
+CONTINUOUS = {
+    "gaussian": (vb.Gaussian(np.array([0.5, 1.5])), 1, lambda f: stats.norm(f, [0.5, 1.5])),
+    "heteroscedastic": (
+        vb.HeteroscedasticGaussian(np.array([0.5, 1.5])),
+        2,
+        lambda f: stats.norm(f[..., :K], np.array([0.5, 1.5]) * np.exp(2 * np.tanh(f[..., K:] / 4))),
+    ),
+    "student": (vb.StudentT(np.array([0.5, 1.5]), 4.0), 1, lambda f: stats.t(4.0, f, [0.5, 1.5])),
+}
+DISCRETE = {
+    "bernoulli": (vb.Bernoulli(), 1, lambda f: stats.bernoulli(1 / (1 + np.exp(-f)))),
+    "poisson": (vb.Poisson(), 1, lambda f: stats.poisson(np.exp(f))),
+}
+ALL = CONTINUOUS | DISCRETE
+
+
+def latent(per_target, seed=1, draws=()):
+    return np.random.default_rng(seed).normal(size=(*draws, N, K * per_target)) * 0.7
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_densities_and_moments_agree_with_scipy(name):
+    likelihood, per_target, scipy = ALL[name]
+    f = latent(per_target)
+    law = scipy(f)
+    y = law.rvs(random_state=2)
+    log_prob = law.logpdf(y) if name in CONTINUOUS else law.logpmf(y)
+    f32, y32 = jnp.asarray(f, jnp.float32), jnp.asarray(y, jnp.float32)
+    np.testing.assert_allclose(likelihood.log_prob(f32, y32), log_prob, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(likelihood.conditional_mean(f32), law.mean(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(likelihood.conditional_variance(f32), law.var(), rtol=1e-4)
+    np.testing.assert_allclose(likelihood.cdf(f32, y32), law.cdf(y), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_samples_have_their_law(name):
+    likelihood, per_target, scipy = ALL[name]
+    f = latent(per_target)
+    n = 20_000
+    y = np.asarray(likelihood.sample(jnp.broadcast_to(f.astype(np.float32), (n, *f.shape)), jr.key(0)))
+    law = scipy(f)
+    se = np.sqrt(law.var() / n)
+    assert np.all(np.abs(y.mean(axis=0) - law.mean()) < 4.5 * se)
+    if name in CONTINUOUS:
+        np.testing.assert_allclose(np.mean(y <= law.ppf(0.9), axis=0), 0.9, atol=0.01)  # sd 0.002
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_expected_log_density_is_the_mean_over_f(name):
+    likelihood, per_target, scipy = ALL[name]
+    mean = jnp.asarray(latent(per_target), jnp.float32)
+    variance = jnp.asarray(0.05 + np.random.default_rng(3).random(mean.shape), jnp.float32)
+    y = jnp.asarray(scipy(np.asarray(mean)).rvs(random_state=4), jnp.float32)
+    n = 100_000
+    f = mean[None] + jnp.sqrt(variance)[None] * jr.normal(jr.key(5), (n, *mean.shape))
+    terms = np.asarray(jax.vmap(lambda f: likelihood.log_prob(f, y))(f), np.float64)
+    exact = likelihood.expected_log_prob(mean, variance, y, jnp.zeros_like(mean))
+    se = terms.std(axis=0) / np.sqrt(n)
+    assert np.all(np.abs(terms.mean(axis=0) - exact) < 4.5 * se + 1e-4)  # 10 comparisons; float32 quadrature
+    no_variance = likelihood.expected_log_prob(mean, None, y, jnp.zeros_like(mean))
+    np.testing.assert_allclose(no_variance, likelihood.log_prob(mean, y), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_predictive_quantities_are_those_of_the_mixture_over_draws(name):
+    likelihood, per_target, scipy = ALL[name]
+    f = latent(per_target, seed=6, draws=(30,))
+    laws, draws = scipy(f), jnp.asarray(f, jnp.float32)
+    mean = laws.mean().mean(axis=0)
+    np.testing.assert_allclose(likelihood.mean(draws), mean, rtol=1e-4)
+    second = (laws.var() + laws.mean() ** 2).mean(axis=0)
+    np.testing.assert_allclose(likelihood.variance(draws), second - mean**2, rtol=1e-3)
+    y = laws.rvs(random_state=7)[0]
+    density = (laws.pdf(y) if name in CONTINUOUS else laws.pmf(y)).mean(axis=0)
+    predictive = likelihood.log_predictive(draws, jnp.asarray(y, jnp.float32))
+    np.testing.assert_allclose(predictive, np.log(density), rtol=1e-4, atol=1e-5)
+    levels = np.array([0.025, 0.3, 0.5, 0.9, 0.975])
+    quantiles = np.asarray(likelihood.quantiles(draws, levels), np.float64)
+    assert quantiles.shape == (5, N, K)
+    assert (np.diff(quantiles, axis=0) >= 0).all()
+    for level, quantile in zip(levels, quantiles, strict=True):
+        below = laws.cdf(quantile).mean(axis=0)
+        if name in CONTINUOUS:
+            np.testing.assert_allclose(below, level, atol=1e-4)
+        else:  # the smallest count that reaches the level
+            assert (below >= level - 1e-6).all()
+            assert (laws.cdf(quantile - 1).mean(axis=0) < level).all()
+
+
+def test_categorical_is_the_softmax():
+    likelihood = vb.Categorical(3)
+    f = jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)), jnp.float32)
+    p = np.asarray(jax.nn.softmax(f, axis=-1))
+    y = jnp.asarray([[0.0], [2.0], [1.0], [1.0]])
+    expected = np.log(p[np.arange(4), [0, 2, 1, 1]])[:, None]
+    np.testing.assert_allclose(likelihood.log_prob(f, y), expected, rtol=1e-5)
+    draws = jnp.stack([f, -f])
+    mean = likelihood.mean(draws)
+    np.testing.assert_allclose(mean.sum(axis=-1), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(likelihood.variance(draws), mean * (1 - mean), rtol=1e-6)
+    np.testing.assert_allclose(likelihood.cdf(f, y)[0], p[0, 0], rtol=1e-5)
+    assert likelihood.quantiles(draws, [0.5]).shape == (1, 4, 1)
+    sampled = np.asarray(likelihood.sample(jnp.broadcast_to(f, (20_000, 4, 3)), jr.key(0)))[..., 0]
+    for c in range(3):
+        np.testing.assert_allclose((sampled == c).mean(axis=0), p[:, c], atol=0.02)  # sd at most 0.0035
+    # One reparameterised draw is unbiased.
+    variance = jnp.full((4, 3), 0.5)
+    noise = jr.normal(jr.key(1), (50_000, 4, 3))
+    terms = np.asarray(jax.vmap(lambda e: likelihood.expected_log_prob(f, variance, y, e))(noise))
+    other = np.asarray(jax.vmap(lambda e: likelihood.log_prob(f + jnp.sqrt(0.5) * e, y))(-noise))
+    assert np.all(np.abs(terms.mean(axis=0) - other.mean(axis=0)) < 5 * terms.std(axis=0) * np.sqrt(2 / 50_000))
+
+
+def test_scales_start_at_half_the_sd_of_each_target():
+    y = np.random.default_rng(0).normal(size=(200, 2)) * [1.0, 100.0]
+    np.testing.assert_allclose(vb.Gaussian().init(y).scale, 0.5 * y.std(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(vb.Gaussian(0.3).init(y).scale, [0.3, 0.3], rtol=1e-5)
+    np.testing.assert_allclose(vb.Gaussian().init(np.ones((5, 1))).scale, [1.0])
+    assert float(vb.StudentT(degrees=7.0).init(y).degrees) == pytest.approx(7.0, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: vb.Gaussian(0.0), "`scale` must be positive"),
+        (lambda: vb.StudentT(degrees=2.0), "`degrees` must be above 2"),
+        (lambda: vb.Categorical(1), "`n_classes` must be at least 2, got 1"),
+        (lambda: vb.Categorical(3).check(np.array([0, 1, 3])), "classes from 0 to 2, got 3 in row 2"),
+        (lambda: vb.Categorical(3).check(np.zeros((4, 2))), "one class per row"),
+        (lambda: vb.Bernoulli().check(np.array([0.0, 0.5])), "`y` must hold 0 or 1, got 0.5 in row 1"),
+        (lambda: vb.Poisson().check(np.array([1.0, -2.0])), "whole numbers of at least 0, got -2 in row 1"),
+        (lambda: vb.Gaussian().check(np.array([1.0, np.nan])), "`y` must be finite, got 1 missing or infinite"),
+        (lambda: vb.Gaussian().check(np.array(["a", "b"])), "`y` must be numbers"),
+        (lambda: vb.Gaussian().check(np.zeros((2, 2, 2))), r"`y` must have the shape \(n,\) or \(n, targets\)"),
+        (lambda: vb.Gaussian(1.0).quantiles(jnp.zeros((2, 3, 1)), [0.5, 1.0]), "`q` must be a list of levels"),
+        (lambda: vb.Categorical(2).quantiles(jnp.zeros((2, 3, 2)), [0.0]), "`q` must be a list of levels"),
+    ],
+)
+def test_bad_arguments_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
