@@ -110,9 +110,9 @@ def kl_normal(network):
 def covariance(c, i, j):
     """Σ_j of node i as a matrix."""
     if isinstance(c, Full):
-        lower = np.tril(np.asarray(c.lower, np.float64)[i, j], -1)
-        lower = lower + np.diag(np.exp(np.asarray(c.log_diagonal, np.float64)[i, j]))
-        return lower @ lower.T
+        raw = np.asarray(c.raw, np.float64)[i, j]
+        upper = np.triu(raw, 1) + np.diag(np.exp(np.diag(raw)))
+        return upper.T @ upper
     diagonal = np.diag(np.exp(2.0 * np.asarray(c.log_sd, np.float64)[i, j]))
     if isinstance(c, LowRank):
         u = np.asarray(c.directions, np.float64)[i, j]

@@ -133,7 +133,7 @@ def test_dropout_turns_off_whole_features_at_its_rate(key, rng):
 
 
 def test_a_full_covariance_comes_back_from_its_factor(key):
-    factor = jnp.tril(jr.normal(key, (D, R, R)))
+    factor = jnp.triu(jr.normal(key, (D, R, R)))
     factor = factor.at[:, jnp.arange(R), jnp.arange(R)].set(0.5)
     np.testing.assert_allclose(Full.of(factor).factor, factor, atol=1e-7)
 

@@ -202,15 +202,15 @@ class InducingPointBlock(eqx.Module):
         return InducingPointBlock(self.r, kernel, residual=self.residual, jitter=self.jitter, z=working(z))
 
     def __call__(self, x: Float[Array, "n_inputs *batch"]) -> Float[Array, "r *batch"]:
-        return solve_triangular(self.factor(), self.kernel.columns(self.z, x), lower=True)
+        return product(self.whitener(), self.kernel.columns(self.z, x))
 
-    def factor(self) -> Float[Array, "r r"]:
-        """L with L Lᵀ = K(Z, Z) + jitter."""
+    def whitener(self) -> Float[Array, "r r"]:
+        """L⁻¹ with L Lᵀ = K(Z, Z) + jitter."""
         gram = self.kernel.columns(self.z, self.z.T)
         jitter = self.jitter
         if jitter is None:
             jitter = 1e-9 if gram.dtype == jnp.float64 else 1e-5
-        return _cholesky(gram, jitter * jnp.mean(jnp.diagonal(gram)))
+        return _inverse_cholesky(gram, jitter * jnp.mean(jnp.diagonal(gram)))
 
     def left_out(self, x: Float[Array, "n_inputs *batch"], phi: Float[Array, "r *batch"]) -> Float[Array, "*batch"]:
         """K(x, x) − φᵀφ, never below 0: the prior variance that r points cannot express."""
@@ -247,8 +247,8 @@ def _orthogonal(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 
 
 @jax.custom_jvp
-def _cholesky(matrix: Float[Array, "r r"], jitter: Float[Array, ""]) -> Float[Array, "r r"]:
-    """L of matrix + jitter I, with the jitter raised tenfold until it exists, up to a millionfold."""
+def _inverse_cholesky(matrix: Float[Array, "r r"], jitter: Float[Array, ""]) -> Float[Array, "r r"]:
+    """W = L⁻¹ for the Cholesky factor of matrix + jitter I, the jitter raised tenfold until it exists."""
     eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
 
     def attempt(state):
@@ -259,13 +259,14 @@ def _cholesky(matrix: Float[Array, "r r"], jitter: Float[Array, ""]) -> Float[Ar
         power, factor = state
         return jnp.isnan(factor[-1, -1]) & (power < 7)
 
-    return jax.lax.while_loop(failed, attempt, attempt((0, matrix)))[1]
+    return solve_triangular(jax.lax.while_loop(failed, attempt, attempt((0, matrix)))[1], eye, lower=True)
 
 
-@_cholesky.defjvp
+@_inverse_cholesky.defjvp
 def _(primals, tangents):
-    # dL = L Φ(L⁻¹ dA L⁻ᵀ), where Φ takes the lower triangle and halves the diagonal.
-    factor = _cholesky(*primals)
-    tangent = tangents[0] + tangents[1] * jnp.eye(factor.shape[0], dtype=factor.dtype)
-    inner = solve_triangular(factor, solve_triangular(factor, tangent, lower=True).T, lower=True)
-    return factor, factor @ (jnp.tril(inner) - 0.5 * jnp.diag(jnp.diagonal(inner)))
+    # dL = L Φ(W dA Wᵀ), where Φ takes the lower triangle and halves the diagonal; so dW = −W dL W = −Φ(W dA Wᵀ) W.
+    # Products only: no more triangular systems to solve.
+    w = _inverse_cholesky(*primals)
+    eye = jnp.eye(w.shape[0], dtype=w.dtype)
+    inner = w @ (tangents[0] + tangents[1] * eye) @ w.T
+    return w, -(jnp.tril(inner) * (1.0 - 0.5 * eye)) @ w

@@ -78,13 +78,13 @@ class _Problem(NamedTuple):
         return -0.5 * (self.n * math.log(2.0 * math.pi) + log_det + quadratic + self.left_out / variance)
 
     def posterior(self, log_scale: float) -> tuple[np.ndarray, np.ndarray]:
-        """μ and a lower-triangular L with L Lᵀ = Σ."""
+        """μ and an upper-triangular R with Rᵀ R = Σ."""
         variance = math.exp(2.0 * log_scale)
         precision = self.values / variance + self.prior_sd**-2
         mean = self.vectors @ (self.rotated / variance / precision)
-        # Σ = S Sᵀ with S = Q P^{-1/2}; QR of Sᵀ gives L without squaring S.
-        lower = np.linalg.qr((self.vectors * precision**-0.5).T, mode="r").T
-        return mean, lower * np.where(np.diagonal(lower) < 0, -1.0, 1.0)
+        # Σ = S Sᵀ with S = Q P^{-1/2}; QR of Sᵀ gives R without squaring S.
+        upper = np.linalg.qr((self.vectors * precision**-0.5).T, mode="r")
+        return mean, upper * np.where(np.diagonal(upper) < 0, -1.0, 1.0)[:, None]
 
 
 def _problems(network, x, y, weight, prior_sd) -> list[_Problem]:

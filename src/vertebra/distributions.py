@@ -62,38 +62,39 @@ Prior = Normal | Laplace | GroupLasso
 
 
 class Full(eqx.Module):
-    """Σ_j = L_j L_jᵀ with L_j lower triangular: strictly lower part free, diagonal exp(log_diagonal)."""
+    """Σ_j = R_jᵀ R_j with R_j upper triangular; `raw` holds R above its diagonal and log R on it."""
 
-    log_diagonal: Float[Array, "d r"] | None = None
-    lower: Float[Array, "d r r"] | None = None
+    raw: Float[Array, "d r r"] | None = None
 
     def init(self, sd: np.ndarray, *, rng: np.random.Generator) -> "Full":
-        d, r = sd.shape
-        return Full(working(np.log(sd)), working(np.zeros((d, r, r))))
+        return Full(working(np.log(sd)[:, :, None] * np.eye(sd.shape[1])))
 
     @classmethod
     def of(cls, factor: Float[Array, "d r r"]) -> "Full":
-        """Σ_j = factor_j factor_jᵀ for lower-triangular factors with a positive diagonal."""
-        return cls(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)), jnp.tril(factor, -1))
+        """Σ_j = factor_jᵀ factor_j for upper-triangular factors with a positive diagonal."""
+        diagonal = jnp.eye(factor.shape[-1], dtype=bool)[None]
+        return cls(jnp.where(diagonal, jnp.log(jnp.where(diagonal, factor, 1.0)), jnp.triu(factor)))
 
     @property
     def factor(self) -> Float[Array, "d r r"]:
-        diagonal = jax.vmap(jnp.diag)(jnp.exp(self.log_diagonal))
-        return jnp.tril(self.lower, -1) + diagonal
+        diagonal = jnp.eye(self.raw.shape[-1], dtype=bool)[None]
+        return jnp.where(diagonal, jnp.exp(jnp.where(diagonal, self.raw, 0.0)), jnp.triu(self.raw, 1))
 
     def root(self, noise: Float[Array, "d r"]) -> Float[Array, "d r"]:
-        """Σ^{1/2} ε: a draw about zero from standard noise."""
-        return jnp.einsum("dij,dj->di", self.factor, noise)
+        """Σ^{1/2} ε = Rᵀ ε: a draw about zero from standard noise."""
+        return jnp.einsum("dji,dj->di", self.factor, noise)
 
     def quadratic(self, phi: Float[Array, "r *batch"]) -> Float[Array, "d *batch"]:
-        """φᵀ Σ_j φ = ‖L_jᵀ φ‖²."""
-        return jnp.sum(jnp.tensordot(jnp.swapaxes(self.factor, 1, 2), phi, axes=1) ** 2, axis=1)
+        """φᵀ Σ_j φ = ‖R_j φ‖², all j in one product."""
+        d, r, _ = self.raw.shape
+        rotated = product(self.factor.reshape(d * r, r), phi)
+        return jnp.sum(rotated.reshape(d, r, *phi.shape[1:]) ** 2, axis=1)
 
     def variances(self) -> Float[Array, "d r"]:
-        return jnp.sum(self.factor**2, axis=-1)
+        return jnp.sum(self.factor**2, axis=1)
 
     def log_det(self, live: Float[Array, " r"] | None = None) -> Float[Array, " d"]:
-        return 2.0 * _over_features(self.log_diagonal, live)
+        return 2.0 * _over_features(jnp.diagonal(self.raw, axis1=1, axis2=2), live)
 
 
 class Diagonal(eqx.Module):

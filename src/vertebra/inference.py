@@ -13,6 +13,7 @@ import numpy as np
 import optax
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from threadpoolctl import threadpool_limits
 
 from vertebra.conjugate import closed_form, has_closed_form
 from vertebra.likelihoods import Likelihood
@@ -192,7 +193,9 @@ def fit(
     params, rest = eqx.partition(model, trainable(model))
     state = start(settings, params, keys[1:] if settings.stacked else keys[1])
     for until in range(1, n_rounds + 1) if callback else [n_rounds]:
-        state = advance(settings, state, rest, data, plan, jnp.asarray(until))
+        # XLA shares the work out among the cores: threads of LAPACK's own would fight it for them.
+        with threadpool_limits(1, user_api="blas"):
+            state = jax.block_until_ready(advance(settings, state, rest, data, plan, jnp.asarray(until)))
         if callback:
             _report(callback, state, n_steps, settings)
         if not np.any(state.active):

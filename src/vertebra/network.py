@@ -324,15 +324,14 @@ class Network(eqx.Module):
     def with_joint_top(self, posterior: Gaussian, prior: Normal) -> "Network":
         """The same network with one function block per output, over the features of all the nodes it adds."""
         top, n_outputs = self.stacks[-1], len(self.skeleton.outputs)
-        bias, live = top.function.bias, top.function.live
+        bias = top.function.bias
         function = eqx.tree_at(
-            lambda block: (block.posterior, block.prior, block.bias, block.live),
+            lambda block: (block.posterior, block.prior, block.bias),
             top.function,
             (
                 posterior,
                 jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (n_outputs, *leaf.shape)), prior),
                 None if bias is None else jnp.sum(bias.reshape(n_outputs, -1, bias.shape[1]), axis=1),
-                None if live is None else Fixed(live.value.reshape(n_outputs, -1)),
             ),
             is_leaf=lambda leaf: leaf is None,
         )
@@ -392,6 +391,8 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
                 )
             n_blocks = len(skeleton.outputs)
         wiring = Wiring(parents[level], sizes[level])
+        if layer.joint and not layer.features and wiring.live is not None:
+            raise ValueError("`joint` without feature blocks needs top nodes with equally many parents.")
         stack = _stack(layer, wiring, activations, sizes[level + 1], n_blocks, width, h, rng)
         stacks.append(stack)
         activations = tuple(node.activation for node in skeleton.layers[level])
@@ -432,7 +433,7 @@ def _stack(
         n_features = block.r
     live = None
     if not features and wiring.live is not None:
-        live = np.repeat(np.asarray(wiring.live.value), width_below, axis=1).reshape(n_blocks, -1)
+        live = np.repeat(np.asarray(wiring.live.value), width_below, axis=1)
     n_features *= n_nodes // n_blocks
     function = pile(
         [
