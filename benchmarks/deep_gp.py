@@ -1,6 +1,6 @@
 """Steps per second of a two-layer inducing-point deep GP: Vertebra against GPyTorch's DeepGP, both sides in one run.
 
-The same model on both sides: 8 inputs, 4 hidden functions, 1 output; one RBF-ARD kernel and 128 points per layer, a full
+The same model on both sides: 8 inputs, 4 hidden functions, 1 output; an RBF-ARD kernel and 128 points a layer, a full
 variational covariance per function, a linear skip in the first layer, Gaussian noise; batch 256, 1 draw, Adam, float32.
 Rows are shuffled on both sides. Each round times both, one after the other; the ratio is the median over rounds.
 """

@@ -33,7 +33,7 @@ def shake(network, key):
     return eqx.combine(jax.tree.unflatten(tree, leaves), rest)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     skeleton=skeletons(),
     names=st.lists(st.sampled_from(sorted(FEATURES)), min_size=3, max_size=3),

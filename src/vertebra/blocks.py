@@ -187,7 +187,7 @@ class InducingPointBlock(eqx.Module):
         if jitter is not None and not jitter >= 0.0:
             raise ValueError(f"`jitter` must not be negative, got {jitter!r}.")
         self.r = r
-        self.kernel = RBF() if kernel is None else kernel
+        self.kernel = RBF() if kernel is None else kernel  # pyright: ignore[reportCallIssue]
         self.residual = residual
         self.jitter = jitter
         self.z = z

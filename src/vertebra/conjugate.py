@@ -18,6 +18,7 @@ from vertebra.distributions import Full, Gaussian, Normal
 from vertebra.likelihoods import Gaussian as GaussianLikelihood
 from vertebra.likelihoods import Likelihood
 from vertebra.network import Network
+from vertebra.parameters import working
 
 CHUNK = 4096
 
@@ -27,6 +28,7 @@ def has_closed_form(network: Network, likelihood: Likelihood) -> bool:
     function = network.stacks[-1].function
     return (
         network.is_linear_in_v
+        and isinstance(function.posterior, Gaussian)
         and isinstance(function.posterior.covariance, Full)
         and isinstance(function.prior, Normal)
         and function.live is None
@@ -83,17 +85,17 @@ class _Problem(NamedTuple):
         precision = self.values / variance + self.prior_sd**-2
         mean = self.vectors @ (self.rotated / variance / precision)
         # Σ = S Sᵀ with S = Q P^{-1/2}; QR of Sᵀ gives R without squaring S.
-        upper = np.linalg.qr((self.vectors * precision**-0.5).T, mode="r")
+        upper = np.asarray(np.linalg.qr((self.vectors * precision**-0.5).T, mode="r"))
         return mean, upper * np.where(np.diagonal(upper) < 0, -1.0, 1.0)[:, None]
 
 
 def _problems(network, x, y, weight, prior_sd) -> list[_Problem]:
     outputs, d = len(network.skeleton.outputs), network.n_outputs // len(network.skeleton.outputs)
     n_weights = weight.shape[1]
-    gram = cross = square = left = 0.0
+    gram = cross = square = left = np.zeros(())
     for start in range(0, len(x), CHUNK):
         rows = slice(start, start + CHUNK)
-        phi, offset, left_out = (np.asarray(a, dtype=np.float64) for a in _features(network, jnp.asarray(x[rows].T)))
+        phi, offset, left_out = (np.asarray(a, dtype=np.float64) for a in _features(network, working(x[rows].T)))
         w = weight[rows].T.astype(np.float64)  # (1 or k, rows)
         residual = y[rows].T - offset
         gram = gram + np.einsum("wb,orb,oqb->owrq", w, phi, phi, optimize=True)

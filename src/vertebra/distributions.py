@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.scipy.special import gammaln, ndtr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vertebra.parameters import Fixed, working
 
@@ -180,8 +180,9 @@ class Gaussian(eqx.Module):
             kinds = {"full": Full, "diagonal": Diagonal, "low_rank": LowRank}
             if covariance not in kinds:
                 raise ValueError(f"`covariance` must be one of {', '.join(kinds)}, got {covariance!r}.")
-            covariance = kinds[covariance]()
-        self.covariance = covariance
+            self.covariance = kinds[covariance]()
+        else:
+            self.covariance = covariance
         self.sd = _positive("sd", sd)
         if not spread >= 0.0:
             raise ValueError(f"`spread` must not be negative, got {spread!r}.")
@@ -225,7 +226,7 @@ class PointMass(eqx.Module):
         return PointMass(working(mean if live is None else mean * live))
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
-        return self.mean
+        return jnp.asarray(self.mean)
 
     def moments(self, phi: Float[Array, "r *batch"]) -> tuple[Float[Array, "d *batch"], None]:
         return product(self.mean, phi), None
@@ -256,21 +257,20 @@ class Dropout(eqx.Module):
         return Dropout(self.rate, mean=PointMass().init(r, d, prior=prior, live=live, rng=rng).mean)
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
-        return self.mean * self.coin(jr.uniform(key, self.mean.shape[1:]))[None]
+        return jnp.where(self.coins(key, self.mean.shape[1:])[None], self.mean / (1.0 - self.rate.value), 0.0)
 
-    def coin(self, uniform: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """0 with probability `rate`, else 1/(1 − rate)."""
-        keep = 1.0 - self.rate.value
-        return jnp.where(uniform < keep, 1.0 / keep, 0.0)
+    def coins(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Bool[Array, "*shape"]:
+        """True with probability 1 − rate: which features stay."""
+        return jr.uniform(key, shape) >= self.rate.value
 
     def moments(self, phi: Float[Array, "r *batch"]) -> tuple[Float[Array, "d *batch"], Float[Array, "d *batch"]]:
         """Mean and variance of V φ over the coins. f is not Gaussian here: draw it with `project`."""
         rate = self.rate.value
         return product(self.mean, phi), rate / (1.0 - rate) * product(self.mean**2, phi**2)
 
-    def project(self, phi: Float[Array, "r *batch"], uniform: Float[Array, "r *batch"]) -> Float[Array, "d *batch"]:
+    def project(self, phi: Float[Array, "r *batch"], coins: Bool[Array, "r *batch"]) -> Float[Array, "d *batch"]:
         """A draw of V φ with coins of its own for every column."""
-        return product(self.mean, phi * self.coin(uniform))
+        return product(self.mean, jnp.where(coins, phi / (1.0 - self.rate.value), 0.0))
 
 
 Posterior = Gaussian | PointMass | Dropout

@@ -20,7 +20,7 @@ from vertebra.likelihoods import Likelihood
 from vertebra.network import Network, pile
 from vertebra.noise import fast
 from vertebra.objective import minibatch_elbo
-from vertebra.parameters import trainable
+from vertebra.parameters import trainable, working
 from vertebra.training import ADAM, MAX_RETRIES, RETRY_FACTOR, Plan, Settings, advance, arrange, padded, start
 
 
@@ -29,13 +29,13 @@ class Progress(NamedTuple):
 
     step: int
     n_steps: int
-    elbo: float
+    elbo: float  # per row
     score: float
     best_score: float
 
 
 class History(NamedTuple):
-    """One entry per round: steps done, mean minibatch ELBO, score, for the restart that was kept."""
+    """One entry per round, of the restart that was kept: steps done, mean minibatch ELBO per row, score."""
 
     step: Int[np.ndarray, " rounds"]
     elbo: Float[np.ndarray, " rounds"]
@@ -79,14 +79,13 @@ def elbo(
     The rows given stand for `n` rows (all there are, unless said). Below the top layer every row has draws of its own;
     over the top layer the expectation is exact, by quadrature, or from a draw, as the likelihood allows.
     """
-    x, y = _arrays(network, likelihood, x, y)
+    rows, targets = _arrays(network, likelihood, x, y)
     if n_draws < 1:
         raise ValueError(f"`n_draws` must be at least 1, got {n_draws!r}.")
-    weight = jnp.ones(len(x)) if weight is None else jnp.asarray(weight)
-    scale = 1.0 if n is None else n / len(x)
-    columns = jnp.asarray(x).T
+    each = jnp.ones((len(rows), 1)) if weight is None else working(weight)[:, None]
+    scale = 1.0 if n is None else n / len(rows)
     return minibatch_elbo(
-        network, likelihood, columns, jnp.asarray(y), weight[:, None], scale, key=fast(key), n_draws=n_draws
+        network, likelihood, working(rows).T, working(targets), each, scale, key=fast(key), n_draws=n_draws
     )
 
 
@@ -166,17 +165,17 @@ def fit(
     """
     networks = [network] if isinstance(network, Network) else list(network)
     _check_settings(networks, n_steps, batch_size, learning_rate, n_draws, validation, patience, n_rounds)
-    x, y = _arrays(networks[0], likelihood, x, y)
-    weight = _weights(weight, y.shape)
-    likelihood = likelihood.init(np.asarray(y))
+    rows, targets = _arrays(networks[0], likelihood, x, y)
+    weights = _weights(weight, targets.shape)
+    likelihood = likelihood.init(targets)
     exact = has_closed_form(networks[0], likelihood)
     if last_layer and not exact:
         raise ValueError(
-            "`last_layer=True` needs a top layer with a Gaussian posterior and a Normal prior, nothing random below it "
-            f"and a Gaussian likelihood, got {type(likelihood).__name__} on {type(networks[0]).__name__}."
+            "`last_layer=True` needs a top layer with a full Gaussian posterior and a Normal prior, nothing random "
+            "below it and the Gaussian likelihood: use None to have the closed form where it exists."
         )
     keys = jr.split(fast(key), 1 + len(networks))
-    data, n_train = arrange(x, y, weight, validation, batch_size, keys[0])
+    data, n_train = arrange(rows, targets, weights, validation, batch_size, keys[0])
     plan = Plan(
         n_steps=jnp.asarray(n_steps),
         steps_per_round=jnp.asarray(-(-n_steps // n_rounds)),
@@ -208,9 +207,9 @@ def fit(
     best = int(np.argmax(scores))
     evidence = None
     if exact and last_layer is not False:
-        held = np.asarray(data.is_train)[: len(x)]
-        finished = [closed_form(*model, x[held], y[held], weight[held]) for model in fitted]
-        fitted, evidence = [model for *model, _ in finished], finished[best][-1] / n_train
+        train = np.asarray(data.is_train)[: len(rows)] if validation else slice(None)
+        finished = [closed_form(f, noise, rows[train], targets[train], weights[train]) for f, noise in fitted]
+        fitted, evidence = [(f, noise) for f, noise, _ in finished], finished[best][2] / n_train
     rounds = int(outcomes[best].round)
     history = History(
         np.minimum(np.arange(1, rounds + 1) * int(plan.steps_per_round), n_steps),
@@ -282,17 +281,17 @@ def _inputs(network, x):
         raise ValueError("`x` must have at least one row, got none.")
     if not np.isfinite(x).all():
         raise ValueError(f"`x` must be finite, got {int((~np.isfinite(x)).sum())} missing or infinite values.")
-    return x.astype(jnp.asarray(0.0).dtype, copy=False)
+    return x
 
 
-def _arrays(network, likelihood, x, y):
+def _arrays(network, likelihood, x, y) -> tuple[Any, Any]:
     """x and y as arrays of the working precision, checked; traced arrays are taken at their word."""
     if isinstance(x, Tracer) or isinstance(y, Tracer):
         return x, y
     x = _inputs(network, x)
     if len(x) < 2:
         raise ValueError(f"`x` must have at least 2 rows, got {len(x)}.")
-    y = likelihood.check(np.asarray(y)).astype(x.dtype, copy=False)
+    y = likelihood.check(np.asarray(y))
     if len(y) != len(x):
         raise ValueError(f"`y` must have one row per row of `x`, {len(x)}, got {len(y)}.")
     wanted = likelihood.n_latent(y.shape[1])
@@ -307,8 +306,8 @@ def _arrays(network, likelihood, x, y):
 def _weights(weight, shape):
     """Weights as (n, 1), or (n, k) where targets are weighted apart."""
     if weight is None:
-        return np.ones((shape[0], 1), jnp.asarray(0.0).dtype)
-    weight = np.asarray(weight, dtype=jnp.asarray(0.0).dtype)
+        return np.ones((shape[0], 1), jnp.result_type(float))
+    weight = np.asarray(weight, dtype=jnp.result_type(float))
     weight = weight[:, None] if weight.ndim == 1 else weight
     if weight.shape not in ((shape[0], 1), shape):
         raise ValueError(f"`weight` must have the shape ({shape[0]},) or {shape}, got {weight.shape}.")

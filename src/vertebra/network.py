@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from vertebra.blocks import FeatureBlock, FunctionBlock, InducingPointBlock, spread_points
 from vertebra.distributions import Dropout, Gaussian, Normal, PointMass, Posterior, Prior, product
@@ -77,7 +77,7 @@ class Noise(NamedTuple):
     """The base noise of one layer for draws that are independent from column to column."""
 
     normal: Float[Array, "s d *batch"] | None
-    uniform: Float[Array, "s r *batch"] | None
+    coins: Bool[Array, "s r *batch"] | None
 
 
 class Wiring(eqx.Module):
@@ -174,11 +174,11 @@ class Stack(eqx.Module):
         return f + self.offset(x, f)
 
     def conditional(
-        self, h: Float[Array, "below d_below *batch"], uniform: Float[Array, "s r *batch"] | None = None
+        self, h: Float[Array, "below d_below *batch"], coins: Bool[Array, "s r *batch"] | None = None
     ) -> tuple[Float[Array, "blocks d *batch"], Float[Array, "blocks d *batch"] | None]:
         """Mean and variance of each f given the layer below; for dropout, given its coins as well.
 
-        A variance of None is zero. With `uniform=None` a dropout layer gives the mean over its coins.
+        A variance of None is zero. With `coins=None` a dropout layer gives the mean over its coins.
         """
         x = self.inputs(h)
         phi, axis, left_out = self.phi(x)
@@ -188,10 +188,10 @@ class Stack(eqx.Module):
             phi, axis = phi.reshape(n_blocks, -1, *phi.shape[2:]), 0
         q = self.function.posterior
         if isinstance(q, Dropout):
-            if uniform is None:
+            if coins is None:
                 mean = jax.vmap(product, in_axes=(0, axis))(q.mean, phi)
             else:
-                mean = jax.vmap(lambda q, phi, u: q.project(phi, u), in_axes=(0, axis, 0))(q, phi, uniform)
+                mean = jax.vmap(lambda q, phi, coins: q.project(phi, coins), in_axes=(0, axis, 0))(q, phi, coins)
             variance = None
         else:
             mean, variance = jax.vmap(lambda q, phi: q.moments(phi), in_axes=(0, axis))(q, phi)
@@ -206,13 +206,15 @@ class Stack(eqx.Module):
 
     def noise(self, key: PRNGKeyArray, batch: tuple[int, ...]) -> Noise:
         """Base noise for `batch` columns, of the kinds this layer needs."""
-        normal_key, uniform_key = jr.split(key)
+        normal_key, coins_key = jr.split(key)
         q = self.function.posterior
         n_blocks, d, r = q.mean.shape
         random = isinstance(q, Gaussian) or self.log_noise is not None or self._residual
         return Noise(
             jr.normal(normal_key, (n_blocks, d, *batch)) if random else None,
-            jr.uniform(uniform_key, (n_blocks, r, *batch)) if isinstance(q, Dropout) else None,
+            jax.vmap(lambda q, key: q.coins(key, (r, *batch)))(q, jr.split(coins_key, n_blocks))
+            if isinstance(q, Dropout)
+            else None,
         )
 
     def kl(self, key: PRNGKeyArray) -> Float[Array, ""]:
@@ -285,11 +287,11 @@ class Network(eqx.Module):
         reparameterisation). Where nothing below the top is random these are the exact moments of q(f).
         """
         h = x[:, None]
-        for stack, (normal, uniform) in zip(self.stacks[:-1], noise, strict=False):
-            h, variance = stack.conditional(h, uniform)
+        for stack, (normal, coins) in zip(self.stacks[:-1], noise, strict=False):
+            h, variance = stack.conditional(h, coins)
             if variance is not None:
                 h = h + root(variance) * normal
-        mean, variance = self.stacks[-1].conditional(h, noise[-1].uniform)
+        mean, variance = self.stacks[-1].conditional(h, noise[-1].coins)
         return self._total(mean), None if variance is None else self._total(variance)
 
     def mean(self, x: Float[Array, "p *batch"]) -> Float[Array, "outputs *batch"]:

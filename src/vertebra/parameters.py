@@ -3,7 +3,6 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, ArrayLike, PyTree
 
 
@@ -19,7 +18,7 @@ class Fixed(eqx.Module):
         self.value = jnp.asarray(value)
 
 
-def working(array: np.ndarray) -> Array:
+def working(array: ArrayLike) -> Array:
     """The array on the device, in the working precision: float32, or float64 where JAX has it switched on."""
     return jnp.asarray(array, dtype=jnp.result_type(float))
 

@@ -4,6 +4,7 @@ The best state so far is kept, and a diverged one is put back and tried again at
 one program: `until` says how many rounds it runs, so that a run may also be taken round by round with the same program.
 """
 
+import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -214,7 +215,7 @@ def arrange(x, y, weight, validation, batch_size, key):
     """Rows on the device, with the split, the order and the strides fixed by the key, on the host."""
     rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel().tolist())
     size = padded_size(len(x))
-    usable = rng.permutation(np.flatnonzero(weight.any(axis=1)))
+    usable = rng.permutation(np.flatnonzero(weight.any(axis=1)).astype(np.int32))
     n_held = round(validation * len(usable))
     held, train = usable[:n_held], usable[n_held:]
     if len(train) < 1 or (validation > 0.0 and n_held < 1):
@@ -234,10 +235,10 @@ def arrange(x, y, weight, validation, batch_size, key):
         y=pad(y, size),
         weight=pad(weight, size),
         is_train=jnp.asarray(is_train),
-        order=pad(train.astype(np.int32), size),
+        order=pad(train, size),
         n_train=jnp.asarray(len(train), dtype=jnp.int32),
         strides=jnp.asarray(strides, dtype=jnp.int32),
-        score_rows=pad(scored.astype(np.int32), n_scored),
+        score_rows=pad(scored, n_scored),
         score_weight=pad(weight[scored], n_scored),
     )
     return data, len(train)
@@ -249,11 +250,18 @@ def padded_size(n: int) -> int:
     return max(-(-n // unit) * unit, 64)
 
 
-def pad(array, size):
-    array = np.asarray(array)
-    padded = np.zeros((size, *array.shape[1:]), array.dtype)
-    padded[: len(array)] = array
-    return jnp.asarray(padded)
+def pad(array: np.ndarray, size: int) -> Array:
+    """The rows on the device in the working precision, followed by zeros. One copy is made, and JAX takes it over."""
+    kind = array.dtype if np.issubdtype(array.dtype, np.integer) else jnp.result_type(float)
+    shape = (size, *array.shape[1:])
+    n_bytes = math.prod(shape) * np.dtype(kind).itemsize
+    # JAX adopts a NumPy buffer without a copy where it starts at a multiple of 64 bytes.
+    buffer = np.empty(n_bytes + 64, np.uint8)
+    start = -buffer.ctypes.data % 64
+    rows = buffer[start : start + n_bytes].view(kind).reshape(shape)
+    rows[: len(array)] = array
+    rows[len(array) :] = 0
+    return jnp.asarray(rows)
 
 
 def padded(x: np.ndarray) -> tuple[Array, int]:
