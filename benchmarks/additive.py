@@ -87,7 +87,7 @@ def main():
     data = vb.datasets.synthetic("f1", N)
     x, y = ((a - a.mean(axis=0)) / a.std(axis=0) for a in (data.x, data.y))
     layers = {
-        "point_mass": [vb.Layer(d, posterior=vb.PointMass(), prior=vb.schemes.PLAIN, bias=True) for d in WIDTHS],
+        "point_mass": [vb.Layer(d, posterior=vb.PointMass(), prior=vb.Normal(fan_in=True), bias=True) for d in WIDTHS],
         "dropout": vb.mc_dropout(WIDTHS, rate=RATE),
         "mean_field": vb.mean_field(WIDTHS),
     }

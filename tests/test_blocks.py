@@ -127,7 +127,8 @@ def test_function_block_draws_one_function_for_all_columns(key, rng):
         (lambda: RandomFeatureBlock(4, amplitude=0.0), "`amplitude` must be positive"),
         (lambda: InducingPointBlock(0), "`r` must be at least 1, got 0"),
         (lambda: InducingPointBlock(3, residual="full"), "`residual` must be None or \"diagonal\", got 'full'"),
-        (lambda: InducingPointBlock(3, jitter=-1.0), "`jitter` must not be negative"),
+        (lambda: InducingPointBlock(3, jitter=0.0), "`jitter` must be positive, got 0.0"),
+        (lambda: RandomFeatureBlock(4, kernel=RBF(), bias=True), "a `kernel` brings its own"),
         (
             lambda: InducingPointBlock(3).init(2, rng=np.random.default_rng(0), z=jnp.zeros((4, 2))),
             r"`z` must have the shape \(3, 2\), got \(4, 2\)",

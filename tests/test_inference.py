@@ -167,6 +167,7 @@ def test_a_second_fit_compiles_nothing(problem):
         _, x, y = problem
         fit(problem, key=jr.key(7))
         fit(problem, n_steps=90, learning_rate=3e-3)
+        fit(problem, callback=lambda _: None)
         fit((vb.build(vb.additive(3, 2, 2), vb.mean_field([3, 1]), key=jr.key(5)), x[:195], y[:195]))
         assert compiled == []
         fit(problem, batch_size=32)  # another shape: the listener does hear compilations
@@ -263,11 +264,11 @@ def test_divergence_is_mended_at_a_lower_rate_or_reported(problem):
     network, x, y = problem
     explosive = optax.chain(optax.scale(-1e3))  # plain gradient steps of an absurd size
     with pytest.raises(
-        Diverged, match=r"Training ended in NaN or infinity in every restart\. Try a lower `learning_rate`"
+        Diverged, match=r"Training ended in NaN or infinity in every restart\. Try a lower step size in the `opt"
     ):
-        fit((network, x, y * 1e6), optimiser=optax.scale(-1e18), n_rounds=8)
+        fit((network, x, y * 1e6), optimiser=optax.scale(-1e18), n_rounds=2)
     # Too large at first, fine after one or two cuts: no error, and a finite model.
-    fitted = fit((network, x, y), optimiser=explosive, n_rounds=12, n_steps=240)
+    fitted = fit((network, x, y), optimiser=explosive, n_rounds=1, n_steps=20)
     assert np.isfinite(fitted.score)
     assert all(np.isfinite(leaf).all() for leaf in leaves(fitted.network))
 
@@ -349,6 +350,57 @@ def test_the_closed_form_is_the_best_elbo(key):
     assert trained.evidence is None
 
 
+def test_whole_numbers_are_worked_with_as_real_ones(problem):
+    network, _, y = problem
+    x = np.random.default_rng(0).integers(0, 200, size=(N, 3)).astype(np.uint8)
+    ours = vb.moments(network, x, key=jr.key(0))
+    theirs = vb.moments(network, x.astype(float), key=jr.key(0))
+    np.testing.assert_array_equal(ours[1], theirs[1])
+    assert fit((network, x, y), n_steps=3).score == fit((network, x.astype(float), y), n_steps=3).score
+
+
+def test_the_elbo_takes_weights_and_traced_targets_as_fit_does(problem):
+    network, x, y = problem
+    likelihood = vb.Gaussian(0.5).init(y[:, None])
+    plain = float(vb.elbo(network, likelihood, x, y, key=jr.key(0)))
+    for weight in (np.ones(N), np.ones((N, 1))):
+        assert float(vb.elbo(network, likelihood, x, y, key=jr.key(0), weight=weight)) == pytest.approx(plain, rel=1e-6)
+    traced = jax.jit(lambda x, y: vb.elbo(network, likelihood, x, y, key=jr.key(0)))
+    assert float(traced(jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32))) == pytest.approx(plain, rel=1e-5)
+    with pytest.raises(ValueError, match="`n` must be a whole number of at least 1, got -5"):
+        vb.elbo(network, likelihood, x, y, key=jr.key(0), n=-5)
+    with pytest.raises(ValueError, match="`scale` is not set yet"):
+        vb.elbo(network, vb.Gaussian(), x, y, key=jr.key(0))
+
+
+def test_rounds_without_steps_are_left_out(problem):
+    history = fit(problem, n_steps=26, n_rounds=25).history
+    np.testing.assert_array_equal(history.step, np.arange(2, 27, 2))
+    assert (history.elbo != 0.0).all()
+
+
+def test_input_dependent_noise_is_found_task_by_task(key):
+    # Two tasks, one noisy on the left and the other on the right: each head's noise must follow its own task.
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.5, 1.5, size=(600, 1))
+    sd = np.concatenate([np.where(x < 0, 0.6, 0.1), np.where(x < 0, 0.1, 0.6)], axis=1)
+    y = np.concatenate([x, -x], axis=1) + sd * rng.normal(size=(600, 2))
+    network = vb.build(vb.multitask(1, 2), vb.mean_field([8, 2]), key=key)
+    fitted = vb.fit(network, vb.HeteroscedasticGaussian(), x, y, key=key, n_steps=1500, n_rounds=3)
+    f = vb.sample(fitted.network, np.array([[-1.0], [1.0]]), key=key, n_draws=50)
+    found = np.sqrt(np.asarray(fitted.likelihood.conditional_variance(f)).mean(axis=0))
+    np.testing.assert_allclose(found, [[0.6, 0.1], [0.1, 0.6]], rtol=0.5)
+    np.testing.assert_allclose(fitted.likelihood.mean(f), [[-1.0, 1.0], [1.0, -1.0]], atol=0.3)
+
+
+def test_the_score_is_that_of_the_network_that_is_returned(key):
+    x, y = table("one")
+    network = vb.build(vb.additive(3, 2, 2), vb.deep_kernel_learning([4, 1]), key=key)
+    fitted = vb.fit(network, vb.Gaussian(), x, y, key=key, n_steps=50, n_rounds=2)
+    bound = float(vb.elbo(fitted.network, fitted.likelihood, x, y, key=key)) / N
+    assert fitted.score == pytest.approx(bound, rel=1e-4)
+
+
 def test_moments_agree_with_draws(problem):
     fitted = fit(problem)
     _, x, _ = problem
@@ -361,14 +413,14 @@ def test_moments_agree_with_draws(problem):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (dict(n_steps=0), "`n_steps` must be at least 1, got 0"),
-        (dict(batch_size=0), "`batch_size` must be at least 1, got 0"),
-        (dict(n_draws=0), "`n_draws` must be at least 1, got 0"),
-        (dict(n_rounds=0), "`n_rounds` must be at least 1, got 0"),
+        (dict(n_steps=0), "`n_steps` must be a whole number of at least 1, got 0"),
+        (dict(batch_size=0), "`batch_size` must be a whole number of at least 1, got 0"),
+        (dict(n_draws=0), "`n_draws` must be a whole number of at least 1, got 0"),
+        (dict(n_rounds=0), "`n_rounds` must be a whole number of at least 1, got 0"),
         (dict(learning_rate=-1.0), "`learning_rate` must be positive and finite, got -1.0"),
         (dict(validation=1.0), "`validation` must be at least 0 and below 1, got 1.0"),
         (dict(validation=0.001), "`validation` of 0.001 leaves 0 rows to score"),
-        (dict(patience=0, validation=0.1), "`patience` must be at least 1, got 0"),
+        (dict(patience=0, validation=0.1), "`patience` must be a whole number of at least 1, got 0"),
         (dict(patience=3), "`patience` needs `validation`"),
         (dict(weight=np.ones(3)), r"`weight` must have the shape \(200,\) or \(200, 1\), got \(3, 1\)"),
         (dict(weight=-np.ones(N)), "`weight` must be finite and not negative"),
@@ -418,7 +470,7 @@ def test_class_labels_out_of_range_and_other_misfits_are_refused(problem):
     with pytest.raises(ValueError, match="a list of networks built from one skeleton"):
         vb.fit([network, classes], vb.Gaussian(), x, np.zeros(N), key=jr.key(0))
     for verb in (vb.sample, vb.moments):
-        with pytest.raises(ValueError, match="`n_draws` must be at least 1, got 0"):
+        with pytest.raises(ValueError, match="`n_draws` must be a whole number of at least 1, got 0"):
             verb(network, x, key=jr.key(0), n_draws=0)
         with pytest.raises(ValueError, match=r"`x` must have the shape \(n, 3\), got \(4, 2\)"):
             verb(network, np.ones((4, 2)), key=jr.key(0))

@@ -14,7 +14,7 @@ CONTINUOUS = {
     "heteroscedastic": (
         vb.HeteroscedasticGaussian(np.array([0.5, 1.5])),
         2,
-        lambda f: stats.norm(f[..., :K], np.array([0.5, 1.5]) * np.exp(2 * np.tanh(f[..., K:] / 4))),
+        lambda f: stats.norm(f[..., ::2], np.array([0.5, 1.5]) * np.exp(2 * np.tanh(f[..., 1::2] / 4))),
     ),
     "student": (vb.StudentT(np.array([0.5, 1.5]), 4.0), 1, lambda f: stats.t(4.0, f, [0.5, 1.5])),
 }

@@ -129,6 +129,7 @@ def test_a_bad_graph_is_refused_by_name(layers, words):
         (lambda: vb.additive(2), "needs `n_subnetworks` or `clusters`"),
         (lambda: vb.additive(2, 3, 1, clusters=[(0,)]), "`n_subnetworks` must be the number of `clusters`, 1"),
         (lambda: vb.additive(2, clusters=[(0, 2)]), r"`clusters\[0\]` must hold positions from 0 to 1, got 2"),
+        (lambda: vb.additive(2, clusters=[]), "`clusters` must hold at least one cluster"),
         (lambda: vb.additive(2, clusters=[()]), "Node 'g0_1' of layer 1 reads nothing"),
         (lambda: vb.multitask(2, 1, 2, shared=2), "`shared` must be from 0 to depth - 1 = 1, got 2"),
         (lambda: vb.multitask(2, 0), "`n_tasks` must be a whole number of at least 1, got 0"),

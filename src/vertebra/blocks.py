@@ -79,6 +79,7 @@ class RandomFeatureBlock(eqx.Module):
     bias: bool = eqx.field(static=True)
     orthogonal: bool = eqx.field(static=True)
     learn: bool = eqx.field(static=True)
+    ard: bool = eqx.field(static=True)
     log_lengthscale: Float[Array, "*n_inputs"] | Fixed | None
     log_amplitude: Float[Array, ""] | Fixed
     base: Fixed | None
@@ -105,6 +106,10 @@ class RandomFeatureBlock(eqx.Module):
         self.log_lengthscale = None if lengthscale is None else log_positive("lengthscale", lengthscale)
         self.log_amplitude = log_positive("amplitude", amplitude)
         if kernel is not None:
+            if lengthscale is not None or amplitude != 1.0 or bias:
+                raise ValueError(
+                    "`lengthscale`, `amplitude` and `bias` are for activations: a `kernel` brings its own."
+                )
             if not isinstance(kernel, RBF | Matern):
                 raise ValueError(
                     f"`kernel` must be RBF or Matern, which have spectral draws, got {type(kernel).__name__}."
@@ -114,6 +119,7 @@ class RandomFeatureBlock(eqx.Module):
             self.degrees = math.inf if isinstance(kernel, RBF) else 2.0 * kernel.nu
             self.log_lengthscale, self.log_amplitude = kernel.log_lengthscale, 0.5 * kernel.log_variance
         self.bias, self.orthogonal, self.learn = bias, orthogonal, learn
+        self.ard = kernel is None or kernel.ard  # pyright: ignore[reportAttributeAccessIssue]
         self.base = self.offset = None
 
     def init(self, n_inputs: int, *, rng: np.random.Generator) -> "RandomFeatureBlock":
@@ -133,7 +139,7 @@ class RandomFeatureBlock(eqx.Module):
             (
                 Fixed(working(base)),
                 Fixed(working(rng.standard_normal(n_draws))) if self.bias else None,
-                hold(working(np.broadcast_to(log_lengthscale, (n_inputs,)))),
+                hold(working(np.broadcast_to(log_lengthscale, (n_inputs,) if self.ard else ()))),
                 hold(working(np.asarray(self.log_amplitude))),
             ),
             is_leaf=lambda leaf: leaf is None,
@@ -142,7 +148,7 @@ class RandomFeatureBlock(eqx.Module):
     @property
     def w(self) -> Float[Array, "draws n_inputs"]:
         """w_j = ε_j/lengthscale."""
-        return self.base.value / jnp.exp(_value(self.log_lengthscale))[None]
+        return self.base.value / jnp.exp(_value(self.log_lengthscale)).reshape(1, -1)
 
     def __call__(self, x: Float[Array, "n_inputs *batch"]) -> Float[Array, "r *batch"]:
         # xᵀw_j (+ b_j)
@@ -184,8 +190,8 @@ class InducingPointBlock(eqx.Module):
             raise ValueError(f"`r` must be at least 1, got {r!r}.")
         if residual not in (None, "diagonal"):
             raise ValueError(f'`residual` must be None or "diagonal", got {residual!r}.')
-        if jitter is not None and not jitter >= 0.0:
-            raise ValueError(f"`jitter` must not be negative, got {jitter!r}.")
+        if jitter is not None and not jitter > 0.0:
+            raise ValueError(f"`jitter` must be positive, got {jitter!r}.")
         self.r = r
         self.kernel = RBF() if kernel is None else kernel  # pyright: ignore[reportCallIssue]
         self.residual = residual
@@ -198,6 +204,8 @@ class InducingPointBlock(eqx.Module):
         z = rng.standard_normal((self.r, n_inputs)) if z is None else np.asarray(z)
         if z.shape != (self.r, n_inputs):
             raise ValueError(f"`z` must have the shape {(self.r, n_inputs)}, got {z.shape}.")
+        if not np.isfinite(z).all():
+            raise ValueError("`z` must be finite, got missing or infinite values.")
         kernel = jax.tree.map(lambda leaf: working(np.asarray(leaf)), self.kernel.init(n_inputs))
         return InducingPointBlock(self.r, kernel, residual=self.residual, jitter=self.jitter, z=working(z))
 
@@ -210,7 +218,7 @@ class InducingPointBlock(eqx.Module):
         jitter = self.jitter
         if jitter is None:
             jitter = 1e-9 if gram.dtype == jnp.float64 else 1e-5
-        return _inverse_cholesky(gram, jitter * jnp.mean(jnp.diagonal(gram)))
+        return _inverse_cholesky(gram, jax.lax.stop_gradient(jitter * jnp.mean(jnp.diagonal(gram))))
 
     def left_out(self, x: Float[Array, "n_inputs *batch"], phi: Float[Array, "r *batch"]) -> Float[Array, "*batch"]:
         """K(x, x) − φᵀφ, never below 0: the prior variance that r points cannot express."""
@@ -268,5 +276,5 @@ def _(primals, tangents):
     # Products only: no more triangular systems to solve.
     w = _inverse_cholesky(*primals)
     eye = jnp.eye(w.shape[0], dtype=w.dtype)
-    inner = w @ (tangents[0] + tangents[1] * eye) @ w.T
+    inner = w @ tangents[0] @ w.T
     return w, -(jnp.tril(inner) * (1.0 - 0.5 * eye)) @ w

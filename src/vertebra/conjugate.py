@@ -21,6 +21,8 @@ from vertebra.network import Network
 from vertebra.parameters import working
 
 CHUNK = 4096
+# Eigenvectors of so many features take some seconds; `fit` does not start longer work unasked.
+MAX_FEATURES = 2000
 
 
 def has_closed_form(network: Network, likelihood: Likelihood) -> bool:
@@ -36,6 +38,12 @@ def has_closed_form(network: Network, likelihood: Likelihood) -> bool:
         and network.skeleton.adds_runs
         and isinstance(likelihood, GaussianLikelihood)
     )
+
+
+def n_joint_features(network: Network) -> int:
+    """The size of the joint posterior: the features of all the nodes that an output adds."""
+    n_blocks, _, r = network.stacks[-1].function.posterior.mean.shape
+    return r * n_blocks // len(network.skeleton.outputs)
 
 
 def closed_form(
@@ -98,15 +106,17 @@ def _problems(network, x, y, weight, prior_sd) -> list[_Problem]:
         phi, offset, left_out = (np.asarray(a, dtype=np.float64) for a in _features(network, working(x[rows].T)))
         w = weight[rows].T.astype(np.float64)  # (1 or k, rows)
         residual = y[rows].T - offset
-        gram = gram + np.einsum("wb,orb,oqb->owrq", w, phi, phi, optimize=True)
+        # One Gram matrix per output, or per target where targets are weighted apart.
+        pairs = [(o, w[0]) for o in range(outputs)] if n_weights == 1 else [(i // d, w[i]) for i in range(outputs * d)]
+        gram = gram + np.stack([(phi[o] * each) @ phi[o].T for o, each in pairs])
         cross = cross + np.einsum("odb,orb->odr", (w * residual).reshape(outputs, d, -1), phi, optimize=True)
         square = square + np.sum(w * residual**2, axis=1)
         left = left + left_out @ w.T  # (outputs, 1 or k)
     total = weight.sum(axis=0, dtype=np.float64)
     problems = []
     for target in range(outputs * d):
-        block, column = divmod(target, d)[0], min(target, n_weights - 1)
-        values, vectors = np.linalg.eigh(gram[block, column])
+        block, column = target // d, min(target, n_weights - 1)
+        values, vectors = np.linalg.eigh(gram[block if n_weights == 1 else target])
         rotated = vectors.T @ cross[block, target % d]
         problems.append(
             _Problem(

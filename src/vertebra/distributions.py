@@ -166,8 +166,6 @@ class Gaussian(eqx.Module):
     spread: float = eqx.field(static=True)
     mean: Float[Array, "d r"] | None
 
-    is_gaussian = True
-
     def __init__(
         self,
         covariance: Covariance | str = "full",
@@ -217,8 +215,6 @@ class PointMass(eqx.Module):
 
     mean: Float[Array, "d r"] | None = None
 
-    is_gaussian = True
-
     def init(
         self, r: int, d: int, *, prior: Prior, live: np.ndarray | None = None, rng: np.random.Generator
     ) -> "PointMass":
@@ -240,8 +236,6 @@ class Dropout(eqx.Module):
 
     rate: Fixed
     mean: Float[Array, "d r"] | None
-
-    is_gaussian = False
 
     def __init__(self, rate: float | Fixed = 0.05, *, mean: Float[Array, "d r"] | None = None):
         if not isinstance(rate, Fixed):

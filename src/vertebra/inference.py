@@ -1,6 +1,7 @@
 """Doubly stochastic variational inference: `elbo`, `fit`, `sample`, `moments`."""
 
 import math
+import numbers
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,13 +16,13 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 from threadpoolctl import threadpool_limits
 
-from vertebra.conjugate import closed_form, has_closed_form
+from vertebra.conjugate import MAX_FEATURES, closed_form, has_closed_form, n_joint_features
 from vertebra.likelihoods import Likelihood
 from vertebra.network import Network, pile
 from vertebra.noise import fast
-from vertebra.objective import minibatch_elbo
+from vertebra.objective import minibatch_elbo, step_noise
 from vertebra.parameters import trainable, working
-from vertebra.training import ADAM, MAX_RETRIES, RETRY_FACTOR, Plan, Settings, advance, arrange, padded, start
+from vertebra.training import ADAM, MAX_RETRIES, RETRY_FACTOR, Plan, Settings, advance, arrange, padded, score_of, start
 
 
 class Progress(NamedTuple):
@@ -80,22 +81,19 @@ def elbo(
     over the top layer the expectation is exact, by quadrature, or from a draw, as the likelihood allows.
     """
     rows, targets = _arrays(network, likelihood, x, y)
-    if n_draws < 1:
-        raise ValueError(f"`n_draws` must be at least 1, got {n_draws!r}.")
-    each = jnp.ones((len(rows), 1)) if weight is None else working(weight)[:, None]
+    _check_counts(n_draws=n_draws, **({} if n is None else {"n": n}))
+    each = working(_weights(weight, targets.shape))
     scale = 1.0 if n is None else n / len(rows)
-    return minibatch_elbo(
-        network, likelihood, working(rows).T, working(targets), each, scale, key=fast(key), n_draws=n_draws
-    )
+    noise = step_noise(network, len(rows), key=fast(key), n_draws=n_draws)
+    return minibatch_elbo(network, likelihood, working(rows).T, working(targets), each, scale, noise)
 
 
 def sample(
     network: Network | Sequence[Network], x: ArrayLike, *, key: PRNGKeyArray, n_draws: int = 100
 ) -> Float[Array, "draws n outputs"]:
     """Draws of f(x): each is one function of the posterior, at all rows. An ensemble shares the draws out evenly."""
-    networks = [network] if isinstance(network, Network) else list(network)
-    if n_draws < 1:
-        raise ValueError(f"`n_draws` must be at least 1, got {n_draws!r}.")
+    networks = _checked_networks(network)
+    _check_counts(n_draws=n_draws)
     rows, n = padded(_inputs(networks[0], x))
     keys = jr.split(fast(key), n_draws)
     draws = [_sample(member, rows, keys[i :: len(networks)]) for i, member in enumerate(networks[:n_draws])]
@@ -111,9 +109,8 @@ def moments(
     network: Network | Sequence[Network], x: ArrayLike, *, key: PRNGKeyArray, n_draws: int = 100
 ) -> tuple[Float[Array, "n outputs"], Float[Array, "n outputs"]]:
     """Mean and variance of f(x) under q: exact where only the top layer is random, else from draws of those below."""
-    networks = [network] if isinstance(network, Network) else list(network)
-    if n_draws < 1:
-        raise ValueError(f"`n_draws` must be at least 1, got {n_draws!r}.")
+    networks = _checked_networks(network)
+    _check_counts(n_draws=n_draws)
     rows, n = padded(_inputs(networks[0], x))
     key = fast(key)
     parts = [_moments(member, rows, jr.split(key, 1 if member.is_linear_in_v else n_draws)) for member in networks]
@@ -160,15 +157,19 @@ def fit(
     - `validation`: the share of rows held out; their log predictive density is then the score that picks the best
       round, and that stops the fit after `patience` rounds without a better one.
     - `last_layer`: whether to end with the exact posterior of the last layer, joint over all sub-networks, with the
-      noise at its evidence maximum. None: where that exists (only the top layer random, all Gaussian).
+      noise at its evidence maximum. None: where that exists (only the top layer random, all Gaussian) and has no more
+      than 2000 features.
     - `callback`: called with a `Progress` after each of the `n_rounds` rounds.
     """
-    networks = [network] if isinstance(network, Network) else list(network)
-    _check_settings(networks, n_steps, batch_size, learning_rate, n_draws, validation, patience, n_rounds)
+    networks = _checked_networks(network)
+    _check_counts(n_steps=n_steps, batch_size=batch_size, n_draws=n_draws, n_rounds=n_rounds)
+    _check_settings(learning_rate, validation, patience)
     rows, targets = _arrays(networks[0], likelihood, x, y)
     weights = _weights(weight, targets.shape)
     likelihood = likelihood.init(targets)
     exact = has_closed_form(networks[0], likelihood)
+    if last_layer is None:
+        last_layer = exact and n_joint_features(networks[0]) <= MAX_FEATURES
     if last_layer and not exact:
         raise ValueError(
             "`last_layer=True` needs a top layer with a full Gaussian posterior and a Normal prior, nothing random "
@@ -176,11 +177,13 @@ def fit(
         )
     keys = jr.split(fast(key), 1 + len(networks))
     data, n_train = arrange(rows, targets, weights, validation, batch_size, keys[0])
+    steps_per_round = -(-n_steps // n_rounds)
     plan = Plan(
-        n_steps=jnp.asarray(n_steps),
-        steps_per_round=jnp.asarray(-(-n_steps // n_rounds)),
-        learning_rate=jnp.asarray(learning_rate if optimiser is None else 1.0, dtype=float),
-        patience=jnp.asarray(n_rounds if patience is None else patience),
+        n_steps=jnp.asarray(n_steps, jnp.int32),
+        n_rounds=jnp.asarray(-(-n_steps // steps_per_round), jnp.int32),
+        steps_per_round=jnp.asarray(steps_per_round, jnp.int32),
+        learning_rate=working(learning_rate if optimiser is None else 1.0),
+        patience=jnp.asarray(n_rounds if patience is None else patience, jnp.int32),
     )
     optimiser = ADAM if optimiser is None else optimiser
     settings = Settings(
@@ -191,33 +194,43 @@ def fit(
     model = pile(models) if settings.stacked else models[0]
     params, rest = eqx.partition(model, trainable(model))
     state = start(settings, params, keys[1:] if settings.stacked else keys[1])
-    for until in range(1, n_rounds + 1) if callback else [n_rounds]:
+    most = n_rounds + MAX_RETRIES
+    for until in range(1, most + 1) if callback else [most]:
         # XLA shares the work out among the cores: threads of LAPACK's own would fight it for them.
         with threadpool_limits(1, user_api="blas"):
-            state = jax.block_until_ready(advance(settings, state, rest, data, plan, jnp.asarray(until)))
+            state = advance(settings, state, rest, data, plan, jnp.asarray(until, jnp.int32))
+            jax.block_until_ready(state)
         if callback:
             _report(callback, state, n_steps, settings)
         if not np.any(state.active):
             break
 
     outcomes, rests = (_members(tree, len(networks)) if settings.stacked else [tree] for tree in (state, rest))
-    scores = tuple(float(outcome.best_score) for outcome in outcomes)
-    _check_outcome(scores, outcomes, learning_rate)
+    scores = [float(outcome.best_score) for outcome in outcomes]
+    _check_outcome(scores, outcomes, None if optimiser is not ADAM else learning_rate)
     fitted = [eqx.combine(outcome.best, part) for outcome, part in zip(outcomes, rests, strict=True)]
-    best = int(np.argmax(scores))
-    evidence = None
-    if exact and last_layer is not False:
+    evidences: Sequence[float | None] = [None] * len(fitted)
+    if last_layer:
         train = np.asarray(data.is_train)[: len(rows)] if validation else slice(None)
         finished = [closed_form(f, noise, rows[train], targets[train], weights[train]) for f, noise in fitted]
-        fitted, evidence = [(f, noise) for f, noise, _ in finished], finished[best][2] / n_train
+        fitted, evidences = [(f, noise) for f, noise, _ in finished], [e / n_train for *_, e in finished]
+        scores = [float(_rescore(settings, model, data, keys[0])) for model in fitted]
+    best = int(np.argmax(scores))
     rounds = int(outcomes[best].round)
     history = History(
-        np.minimum(np.arange(1, rounds + 1) * int(plan.steps_per_round), n_steps),
+        np.minimum(np.arange(1, rounds + 1) * steps_per_round, n_steps),
         np.asarray(outcomes[best].elbos)[:rounds],
         np.asarray(outcomes[best].scores)[:rounds],
     )
     members, likelihoods = (tuple(part) for part in zip(*fitted, strict=True))
-    return Fitted(members[best], likelihoods[best], scores[best], history, evidence, members, likelihoods, scores)
+    return Fitted(
+        members[best], likelihoods[best], scores[best], history, evidences[best], members, likelihoods, tuple(scores)
+    )
+
+
+@eqx.filter_jit
+def _rescore(settings, model, data, key):
+    return score_of(settings, model, data, key)
 
 
 def _members(tree, n):
@@ -228,18 +241,19 @@ def _members(tree, n):
 def _report(callback, state, n_steps, settings):
     scores, rounds = np.atleast_1d(state.best_score), np.atleast_1d(state.round)
     best = int(np.argmax(scores))
-    last = int(rounds[best]) - 1
+    last = max(int(rounds[best]) - 1, 0)
     elbos, all_scores = (np.asarray(a).reshape(-1, settings.n_rounds)[best] for a in (state.elbos, state.scores))
-    done = min((last + 1) * -(-n_steps // settings.n_rounds), n_steps)
+    done = min(int(rounds[best]) * -(-n_steps // settings.n_rounds), n_steps)
     callback(Progress(done, n_steps, float(elbos[last]), float(all_scores[last]), float(scores[best])))
 
 
 def _check_outcome(scores, outcomes, learning_rate):
     lost = [i for i, score in enumerate(scores) if not math.isfinite(score)]
     gave_up = [i for i, outcome in enumerate(outcomes) if int(outcome.n_retries) > MAX_RETRIES]
+    cut = f"the rate was cut to {RETRY_FACTOR**MAX_RETRIES:.0e} of what was asked"
+    rate = "step size in the `optimiser`" if learning_rate is None else f"`learning_rate` than {learning_rate:g}"
     advice = (
-        f"Try a lower `learning_rate` (it was {learning_rate:g}, and was cut to {RETRY_FACTOR**MAX_RETRIES:.0e} of "
-        "that), standardised x and y, a smaller initial `sd` of the posterior, or more `jitter`."
+        f"Try a lower {rate} ({cut}), standardised x and y, a smaller initial `sd` of the posterior, or more `jitter`."
     )
     if len(lost) == len(scores):
         raise Diverged(f"Training ended in NaN or infinity in every restart. {advice}")
@@ -252,46 +266,56 @@ def _check_outcome(scores, outcomes, learning_rate):
         )
 
 
-def _check_settings(networks, n_steps, batch_size, learning_rate, n_draws, validation, patience, n_rounds):
+def _checked_networks(network):
+    networks = [network] if isinstance(network, Network) else list(network)
     if not networks:
         raise ValueError("`network` must be a network or a list of at least one, got an empty list.")
-    counts = {"n_steps": n_steps, "batch_size": batch_size, "n_draws": n_draws, "n_rounds": n_rounds}
-    for name, value in (counts | ({} if patience is None else {"patience": patience})).items():
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1, got {value!r}.")
+    kinds = [(jax.tree.structure(n), [leaf.shape for leaf in jax.tree.leaves(n)]) for n in networks]
+    if any(kind != kinds[0] for kind in kinds):
+        raise ValueError("`network` must be a list of networks built from one skeleton and one list of layers.")
+    return networks
+
+
+def _check_counts(**counts):
+    for name, value in counts.items():
+        if not isinstance(value, numbers.Integral) or value < 1:
+            raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+
+
+def _check_settings(learning_rate, validation, patience):
+    if patience is not None:
+        _check_counts(patience=patience)
     if not (learning_rate > 0.0 and math.isfinite(learning_rate)):
         raise ValueError(f"`learning_rate` must be positive and finite, got {learning_rate!r}.")
     if not 0.0 <= validation < 1.0:
         raise ValueError(f"`validation` must be at least 0 and below 1, got {validation!r}.")
     if patience is not None and validation == 0.0:
         raise ValueError("`patience` needs `validation`: the ELBO of the training rows does not tell when to stop.")
-    shapes = [jax.tree.structure(network) for network in networks]
-    if any(shape != shapes[0] for shape in shapes):
-        raise ValueError("`network` must be a list of networks built from one skeleton and one list of layers.")
 
 
 def _inputs(network, x):
-    if isinstance(x, Tracer):
-        return x
-    x = np.asarray(x)
+    """x as (n, p), checked; of a traced array only the shape can be."""
+    x = x if isinstance(x, Tracer) else np.asarray(x)
     p = network.skeleton.n_inputs
     if x.ndim != 2 or x.shape[1] != p:
         raise ValueError(f"`x` must have the shape (n, {p}), got {x.shape}.")
     if not len(x):
         raise ValueError("`x` must have at least one row, got none.")
+    if isinstance(x, Tracer):
+        return x
+    if not (np.issubdtype(x.dtype, np.number) or x.dtype == bool):
+        raise ValueError(f"`x` must be numbers, got values of type {x.dtype}.")
     if not np.isfinite(x).all():
         raise ValueError(f"`x` must be finite, got {int((~np.isfinite(x)).sum())} missing or infinite values.")
     return x
 
 
 def _arrays(network, likelihood, x, y) -> tuple[Any, Any]:
-    """x and y as arrays of the working precision, checked; traced arrays are taken at their word."""
-    if isinstance(x, Tracer) or isinstance(y, Tracer):
-        return x, y
+    """x as (n, p) and y as (n, k), checked; of traced arrays only the shapes can be."""
     x = _inputs(network, x)
     if len(x) < 2:
         raise ValueError(f"`x` must have at least 2 rows, got {len(x)}.")
-    y = likelihood.check(np.asarray(y))
+    y = (y[:, None] if y.ndim == 1 else y) if isinstance(y, Tracer) else likelihood.check(np.asarray(y))
     if len(y) != len(x):
         raise ValueError(f"`y` must have one row per row of `x`, {len(x)}, got {len(y)}.")
     wanted = likelihood.n_latent(y.shape[1])
@@ -307,10 +331,12 @@ def _weights(weight, shape):
     """Weights as (n, 1), or (n, k) where targets are weighted apart."""
     if weight is None:
         return np.ones((shape[0], 1), jnp.result_type(float))
-    weight = np.asarray(weight, dtype=jnp.result_type(float))
+    weight = weight if isinstance(weight, Tracer) else np.asarray(weight, dtype=jnp.result_type(float))
     weight = weight[:, None] if weight.ndim == 1 else weight
     if weight.shape not in ((shape[0], 1), shape):
         raise ValueError(f"`weight` must have the shape ({shape[0]},) or {shape}, got {weight.shape}.")
+    if isinstance(weight, Tracer):
+        return weight
     if not np.isfinite(weight).all() or (weight < 0.0).any() or not weight.any():
         raise ValueError("`weight` must be finite and not negative, with at least one weight above 0.")
     return weight

@@ -25,7 +25,7 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 class Likelihood(eqx.Module):
     """p(y | f). Subclasses give `log_prob`, `conditional_mean`, `conditional_variance`, `cdf` and `sample`.
 
-    `latent_per_target` values of f stand behind each target: all first values, then all second ones.
+    `latent_per_target` values of f stand behind each target, side by side.
     """
 
     latent_per_target: ClassVar[int] = 1
@@ -176,10 +176,19 @@ class HeteroscedasticGaussian(Likelihood):
     def init(self, y: np.ndarray) -> "HeteroscedasticGaussian":
         return HeteroscedasticGaussian(_scale_of(y, self.log_scale))
 
+    @staticmethod
+    def _pairs(f):
+        """f₁ and f₂ of every target."""
+        pairs = f.reshape(*f.shape[:-1], -1, 2)
+        return pairs[..., 0], pairs[..., 1]
+
+    def _log_scale(self, second):
+        return _like(self.log_scale, second) + 2.0 * jnp.tanh(0.25 * second)
+
     def split(self, f: Float[Array, "*rows latent"]) -> tuple[Float[Array, "*rows k"], Float[Array, "*rows k"]]:
         """Mean and log scale of y."""
-        mean, second = jnp.split(f, 2, axis=-1)
-        return mean, _like(self.log_scale, mean) + 2.0 * jnp.tanh(0.25 * second)
+        mean, second = self._pairs(f)
+        return mean, self._log_scale(second)
 
     def log_prob(self, f, y):
         mean, log_scale = self.split(f)
@@ -189,12 +198,12 @@ class HeteroscedasticGaussian(Likelihood):
         if variance is None:
             return self.log_prob(mean, y)
         # Exact over f₁ given f₂; quadrature over f₂, which shapes log s and s⁻².
-        centre, second = jnp.split(mean, 2, axis=-1)
-        spread, second_variance = jnp.split(variance, 2, axis=-1)
+        centre, second = self._pairs(mean)
+        spread, second_variance = self._pairs(variance)
         sd = jnp.sqrt(jnp.maximum(second_variance, jnp.finfo(mean.dtype).tiny))
 
         def given(node):
-            _, log_scale = self.split(jnp.concatenate([centre, second + sd * node], axis=-1))
+            log_scale = self._log_scale(second + sd * node)
             return _normal_log_prob(y, centre, log_scale) - 0.5 * spread * jnp.exp(-2.0 * log_scale)
 
         values = jax.vmap(given)(jnp.asarray(_NODES, mean.dtype))
@@ -388,13 +397,17 @@ def _levels(q: ArrayLike | Sequence[float], dtype: np.dtype) -> Float[Array, " l
     return jnp.asarray(levels, dtype)
 
 
-def _like(log_scale: Float[Array, "*k"], f: Float[Array, "*rows k"]) -> Float[Array, "..."]:
+def _like(log_scale: Float[Array, "*k"] | None, f: Float[Array, "*rows k"]) -> Float[Array, "..."]:
     """One value per target, with as many axes as f."""
+    if log_scale is None:
+        raise ValueError("`scale` is not set yet: use `likelihood.init(y)`, or give a `scale`.")
     return log_scale if log_scale.ndim == 0 else log_scale.reshape((1,) * (f.ndim - 1) + (-1,))
 
 
 def _scale_of(y: np.ndarray, log_scale: Float[Array, "*k"] | None) -> Float[Array, " k"]:
     if log_scale is not None:
+        if log_scale.ndim == 1 and log_scale.shape[0] not in (1, y.shape[1]):
+            raise ValueError(f"`scale` must have one entry per target, {y.shape[1]}, got {log_scale.shape[0]}.")
         return jnp.broadcast_to(jnp.exp(log_scale), (y.shape[1],))
     sd = y.std(axis=0)
     return jnp.asarray(np.where(sd > 0, 0.5 * sd, 1.0), dtype=float)

@@ -4,6 +4,7 @@ The nodes of a layer are stacked: their arrays have a leading axis s, and the la
 Inside, values are columns: h has the shape (s, d, *batch), node by node, and one row of data has no batch axis.
 """
 
+import numbers
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -57,12 +58,12 @@ class Layer(eqx.Module):
         noise: float | None = None,
         joint: bool = False,
     ):
-        if width < 1:
-            raise ValueError(f"`width` must be at least 1, got {width!r}.")
+        if not isinstance(width, numbers.Integral) or width < 1:
+            raise ValueError(f"`width` must be a whole number of at least 1, got {width!r}.")
         if mean not in (None, "linear"):
             raise ValueError(f'`mean` must be None or "linear", got {mean!r}.')
-        if noise is not None and not noise > 0.0:
-            raise ValueError(f"`noise` must be positive, or None for no noise, got {noise!r}.")
+        if noise is not None and not 0.0 < noise < np.inf:
+            raise ValueError(f"`noise` must be positive and finite, or None for no noise, got {noise!r}.")
         self.width = width
         self.features = tuple(features)
         self.posterior = Gaussian() if posterior is None else posterior
@@ -276,7 +277,8 @@ class Network(eqx.Module):
     def noise(self, key: PRNGKeyArray, batch: tuple[int, ...] = ()) -> tuple[Noise, ...]:
         """Base noise for draws that are independent from column to column."""
         keys = jr.split(key, len(self.stacks))
-        return tuple(stack.noise(key, batch) for stack, key in zip(self.stacks, keys, strict=True))
+        *below, top = (stack.noise(key, batch) for stack, key in zip(self.stacks, keys, strict=True))
+        return (*below, top._replace(normal=None))  # the top layer's moments are handed on, not drawn from
 
     def conditional(
         self, x: Float[Array, "p *batch"], noise: Sequence[Noise]
@@ -509,8 +511,8 @@ def _rows(x: ArrayLike, n_inputs: int, rng: np.random.Generator) -> np.ndarray:
     rows = np.asarray(x)
     if rows.ndim != 2 or rows.shape[1] != n_inputs:
         raise ValueError(f"`x` must have the shape (n, {n_inputs}), got {rows.shape}.")
-    if not len(rows) or not np.isfinite(rows).all():
-        raise ValueError("`x` must have rows, and no missing or infinite values.")
+    if not len(rows) or not np.issubdtype(rows.dtype, np.number) or not np.isfinite(rows).all():
+        raise ValueError("`x` must have rows of numbers, and no missing or infinite values.")
     return rows if len(rows) <= 2000 else rows[rng.choice(len(rows), 2000, replace=False)]
 
 

@@ -4,6 +4,7 @@ Each takes the widths d¹, …, d^L, one per layer of the skeleton, and returns 
 """
 
 import math
+import numbers
 from collections.abc import Sequence
 
 from vertebra.blocks import InducingPointBlock, RandomFeatureBlock
@@ -11,18 +12,15 @@ from vertebra.distributions import Dropout, Gaussian, GroupLasso, Normal, PointM
 from vertebra.kernels import RBF, Kernel, Matern
 from vertebra.network import Layer
 
-# N(0, 1/r) for weights on features that are not scaled by 1/√r themselves.
-PLAIN = Normal(fan_in=True)
-
 
 def mc_dropout(widths: Sequence[int], *, rate: float = 0.05) -> list[Layer]:
     """FB alone, q a mixture of two point masses: MC dropout (Gal & Ghahramani), Fig. 1(e)."""
-    return [Layer(d, posterior=Dropout(rate), prior=PLAIN, bias=True) for d in _checked(widths)]
+    return [Layer(d, posterior=Dropout(rate), prior=_plain(), bias=True) for d in _checked(widths)]
 
 
 def mean_field(widths: Sequence[int]) -> list[Layer]:
     """FB alone, q a diagonal Gaussian: the plain Bayesian neural network."""
-    return [Layer(d, posterior=Gaussian("diagonal"), prior=PLAIN, bias=True) for d in _checked(widths)]
+    return [Layer(d, posterior=Gaussian("diagonal"), prior=_plain(), bias=True) for d in _checked(widths)]
 
 
 def random_features(
@@ -59,10 +57,12 @@ def deep_kernel_learning(widths: Sequence[int], *, r: int | None = None, kernel:
 
     The last layer is FB alone, as the paper's text says, or with `r` inducing points FB + IPB, as its figure draws.
     """
+    if r is None and kernel is not None:
+        raise ValueError("`kernel` is for inducing points: give their number `r` with it.")
     *below, top = _checked(widths)
     blocks = [] if r is None else [InducingPointBlock(r, kernel, residual="diagonal")]
-    last = Layer(top, blocks, Gaussian(spread=0.0), Normal() if blocks else PLAIN, bias=True)
-    return [*(Layer(d, posterior=PointMass(), prior=PLAIN, bias=True) for d in below), last]
+    last = Layer(top, blocks, Gaussian(spread=0.0), Normal() if blocks else _plain(), bias=True)
+    return [*(Layer(d, posterior=PointMass(), prior=_plain(), bias=True) for d in below), last]
 
 
 def inducing_points(
@@ -86,6 +86,11 @@ def select_inputs(layers: Sequence[Layer], *, penalty: float = 1.0) -> list[Laye
 
 
 def _checked(widths: Sequence[int]) -> list[int]:
-    if not widths or any(d < 1 for d in widths):
-        raise ValueError(f"`widths` must hold one width of at least 1 per layer, got {list(widths)}.")
+    if not widths or any(not isinstance(d, numbers.Integral) or d < 1 for d in widths):
+        raise ValueError(f"`widths` must hold one whole width of at least 1 per layer, got {list(widths)}.")
     return list(widths)
+
+
+def _plain() -> Normal:
+    """N(0, 1/r), for weights on features that are not scaled by 1/√r themselves."""
+    return Normal(fan_in=True)

@@ -6,6 +6,7 @@ Nothing here touches an array: a skeleton can be built, checked, printed, stored
 import json
 import numbers
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -197,6 +198,8 @@ def additive(
             raise ValueError("`additive` needs `n_subnetworks` or `clusters`, got neither.")
         _at_least_one(n_subnetworks=n_subnetworks)
         clusters = [range(n_inputs)] * n_subnetworks
+    elif not clusters:
+        raise ValueError("`clusters` must hold at least one cluster of inputs, got none.")
     elif n_subnetworks is not None and n_subnetworks != len(clusters):
         raise ValueError(
             f"`n_subnetworks` must be the number of `clusters`, {len(clusters)}, or left out, got {n_subnetworks}."
@@ -274,6 +277,8 @@ def _check(skeleton: Skeleton) -> None:
 def _check_parents(who: str, parents: Sequence[str], where: dict[str, int], below: int) -> None:
     if not parents:
         raise ValueError(f"{who} reads nothing: name at least one parent.")
+    for parent in _repeated(parents):
+        raise ValueError(f"{who} lists its parent {parent!r} twice: an edge may be drawn once.")
     for parent in parents:
         if parent not in where:
             raise ValueError(f"{who} has an unknown parent {parent!r}.")
@@ -282,14 +287,15 @@ def _check_parents(who: str, parents: Sequence[str], where: dict[str, int], belo
                 f"{who} has the parent {parent!r} of layer {where[parent]}: "
                 f"a parent must be in the layer just below, {below}, so that no cycle can arise."
             )
-        if parents.count(parent) > 1:
-            raise ValueError(f"{who} lists its parent {parent!r} twice: an edge may be drawn once.")
 
 
 def _no_repeat(names: Sequence[str], argument: str) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{argument} holds the name {name!r} twice.")
+    for name in _repeated(names):
+        raise ValueError(f"{argument} holds the name {name!r} twice.")
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 # A quoted name, a sign, or a bare word: the text form's whole grammar.

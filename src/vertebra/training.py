@@ -2,10 +2,11 @@
 
 The best state so far is kept, and a diverged one is put back and tried again at a lower rate. One call of `advance` is
 one program: `until` says how many rounds it runs, so that a run may also be taken round by round with the same program.
+A turn is one go at a round.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,7 +17,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from vertebra.network import root
-from vertebra.objective import minibatch_elbo
+from vertebra.objective import minibatch_elbo, step_noise
 
 MAX_SCORE_ROWS = 1024
 MAX_RETRIES = 4
@@ -35,7 +36,8 @@ class Data(NamedTuple):
     is_train: Bool[Array, " rows"]
     order: Int[Array, " rows"]  # the training rows, shuffled, then padding
     n_train: Int[Array, ""]
-    strides: Int[Array, " epochs"]  # prime to n_train: each turns the order into another one
+    strides: Int[Array, " epochs"]  # prime to n_train: each turns the order into another one …
+    shifts: Int[Array, " epochs"]  # … that starts elsewhere
     score_rows: Int[Array, " score"]
     score_weight: Float[Array, "score j"]
 
@@ -44,6 +46,7 @@ class Plan(NamedTuple):
     """Settings that are values to the compiled program: changing them compiles nothing."""
 
     n_steps: Int[Array, ""]
+    n_rounds: Int[Array, ""]
     steps_per_round: Int[Array, ""]
     learning_rate: Float[Array, ""]
     patience: Int[Array, ""]
@@ -66,7 +69,8 @@ class State(eqx.Module):
     params: PyTree
     optimiser: PyTree
     key: PRNGKeyArray
-    round: Int[Array, ""]
+    turn: Int[Array, ""]  # rounds run, the diverged ones included
+    round: Int[Array, ""]  # rounds that counted
     rate_factor: Float[Array, ""]
     n_retries: Int[Array, ""]
     active: Bool[Array, ""]
@@ -84,18 +88,20 @@ def start(settings, params, key):
 
 
 def _start(settings, params, key):
-    blank = jnp.full(settings.n_rounds, jnp.nan)
-    zero = jnp.asarray(0)
+    # Every type is spelled out: a weak one would come back strong, and compile the program a second time.
+    real, zero = jnp.result_type(float), jnp.zeros((), jnp.int32)
+    blank = jnp.full(settings.n_rounds, jnp.nan, real)
     return State(
-        params=params,
+        params=jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), params),
         optimiser=settings.optimiser.init(params),
         key=key,
+        turn=zero,
         round=zero,
-        rate_factor=jnp.asarray(1.0),
+        rate_factor=jnp.ones((), real),
         n_retries=zero,
-        active=jnp.asarray(True),
+        active=jnp.ones((), bool),
         best=params,
-        best_score=jnp.asarray(-jnp.inf),
+        best_score=jnp.full((), -jnp.inf, real),
         best_round=zero,
         elbos=blank,
         scores=blank,
@@ -104,93 +110,107 @@ def _start(settings, params, key):
 
 @eqx.filter_jit
 def advance(settings, state, rest, data, plan, until):
-    """Rounds of training until that many are done or every restart has stopped."""
-    one_round = lambda state, rest, number: _round(settings, state, rest, data, plan, number)  # noqa: E731
+    """Turns of training until that many are done or every restart has stopped."""
+    one_turn = lambda state, rest, turn: _turn(settings, state, rest, data, plan, turn)  # noqa: E731
     if settings.stacked:
-        one_round = jax.vmap(one_round, in_axes=(0, 0, None))
+        one_turn = jax.vmap(one_turn, in_axes=(0, 0, None))
 
     def body(carry):
-        number, state = carry
-        return number + 1, one_round(state, rest, number)
+        turn, state = carry
+        return turn + 1, one_turn(state, rest, turn)
 
     def unfinished(carry):
-        number, state = carry
-        return (number < until) & jnp.any(state.active)
+        turn, state = carry
+        return (turn < until) & jnp.any(state.active)
 
-    return jax.lax.while_loop(unfinished, body, (jnp.max(state.round), state))[1]
+    return jax.lax.while_loop(unfinished, body, (jnp.max(state.turn), state))[1]
 
 
-def _round(settings, state, rest, data, plan, number):
+def _turn(settings, state, rest, data, plan, turn):
+    """One round of steps and its score. A round that diverges does not count: it is put back and run again."""
     noise_key, score_key = jr.split(state.key)
-    first = number * plan.steps_per_round
-    last = jnp.minimum(first + plan.steps_per_round, plan.n_steps)
+    # Rows and noise go by the turn, which all restarts share; the schedule by the rounds that this one has done.
+    first, done = turn * plan.steps_per_round, state.round * plan.steps_per_round
 
-    def loss(params, rows, weight, scale, key):
+    def loss(params, rows, weight, scale, noise):
         network, likelihood = eqx.combine(params, rest)
-        x, y = data.x[rows].T, data.y[rows]
-        value = minibatch_elbo(network, likelihood, x, y, weight, scale, key=key, n_draws=settings.n_draws)
+        value = minibatch_elbo(network, likelihood, data.x[rows].T, data.y[rows], weight, scale, noise)
         return -value / data.n_train
 
-    def step(t, carry):
-        params, optimiser, total = carry
-        rows, weight, scale = _minibatch(data, settings.batch_size, t)
-        value, gradient = jax.value_and_grad(loss)(params, rows, weight, scale, jr.fold_in(noise_key, t))
-        updates, optimiser = settings.optimiser.update(gradient, optimiser, params)
-        rate = state.rate_factor * plan.learning_rate * _schedule(t, plan.n_steps)
-        updates = jax.tree.map(lambda update: rate * update, updates)
-        return optax.apply_updates(params, updates), optimiser, total - value
+    def noise_of(i):
+        network, _ = eqx.combine(state.params, rest)
+        key = jr.fold_in(noise_key, first + i)
+        return step_noise(network, settings.batch_size, key=key, n_draws=settings.n_draws)
 
-    start = (state.params, state.optimiser, jnp.zeros(()))
-    params, optimiser, total = jax.lax.fori_loop(first, last, step, start)
-    mean_elbo = total / jnp.maximum(last - first, 1)
-    score = _score(settings, eqx.combine(params, rest), data, score_key)
+    def step(i, carry):
+        params, optimiser, total, noise = carry
+        rows, weight, scale = _minibatch(data, settings.batch_size, first + i)
+        value, gradient = jax.value_and_grad(loss)(params, rows, weight, scale, noise)
+        updates, optimiser = settings.optimiser.update(gradient, optimiser, params)
+        rate = state.rate_factor * plan.learning_rate * _schedule(done + i, plan.n_steps)
+        updates = jax.tree.map(lambda update: rate * update, updates)
+        # The next step's noise is carried over: drawn inside the step that uses it, XLA would draw it again for the
+        # backward pass.
+        return optax.apply_updates(params, updates), optimiser, total - value, noise_of(i + 1)
+
+    begin = (state.params, state.optimiser, jnp.zeros((), state.best_score.dtype), noise_of(0))
+    params, optimiser, total, _ = jax.lax.fori_loop(0, plan.steps_per_round, step, begin)
+    mean_elbo = total / plan.steps_per_round
+    score = score_of(settings, eqx.combine(params, rest), data, score_key)
 
     # NaN or infinity anywhere in the round ends up in one of these: go back to the best state, at a lower rate.
     sound = jnp.isfinite(score) & jnp.isfinite(mean_elbo)
-    better = sound & state.active & (score > state.best_score)
+    counts = sound & state.active
+    better = counts & (score > state.best_score)
     pick = lambda condition, a, b: jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)  # noqa: E731
     best = pick(better, params, state.best)
-    best_round = jnp.where(better, number, state.best_round)
-    n_retries = state.n_retries + ~sound
-    keep = lambda new, old: jnp.where(state.active, new, old)  # noqa: E731
+    best_round = jnp.where(better, state.round, state.best_round)
+    n_retries = state.n_retries + (state.active & ~sound)
+    rounds = state.round + counts
+    note = lambda values, value: jnp.where(counts, values.at[state.round].set(value), values)  # noqa: E731
     return State(
         params=pick(sound, params, best),
         optimiser=pick(sound, optimiser, settings.optimiser.init(best)),
         key=state.key,
-        round=keep(number + 1, state.round),
-        rate_factor=jnp.where(sound, 1.0, RETRY_FACTOR) * state.rate_factor,
+        turn=(turn + 1).astype(jnp.int32),
+        round=rounds,
+        rate_factor=jnp.where(sound, 1.0, RETRY_FACTOR).astype(state.rate_factor.dtype) * state.rate_factor,
         n_retries=n_retries,
-        active=state.active & (n_retries <= MAX_RETRIES) & (number - best_round < plan.patience),
+        active=state.active
+        & (n_retries <= MAX_RETRIES)
+        & (rounds < plan.n_rounds)
+        & (state.round - best_round < plan.patience),
         best=best,
         best_score=jnp.where(better, score, state.best_score),
         best_round=best_round,
-        elbos=keep(state.elbos.at[number].set(mean_elbo), state.elbos),
-        scores=keep(state.scores.at[number].set(score), state.scores),
+        elbos=note(state.elbos, mean_elbo),
+        scores=note(state.scores, score),
     )
 
 
 def _minibatch(data, batch_size, t):
     """Rows of step t, their weights, and what one of them stands for.
 
-    Epoch e visits order[(stride_e · position) mod n]: every row once, in a new order each time, without a sort. With no
-    more rows than fit into a batch, all of them.
+    Epoch e visits order[(stride_e · position + shift_e) mod n]: every row once, in a new order each time, without a
+    sort. With no more rows than fit into a batch, all of them.
     """
     n = data.n_train
     is_whole = n <= batch_size
     steps_per_epoch = -(-n // batch_size)
     epoch, position = t // steps_per_epoch, (t % steps_per_epoch) * batch_size + jnp.arange(batch_size)
-    stride = data.strides[epoch % len(data.strides)]
-    rows = data.order[jnp.where(is_whole, jnp.minimum(position, n - 1), (position % n) * stride % n)]
+    e = epoch % len(data.strides)
+    elsewhere = ((position % n) * data.strides[e] % n + data.shifts[e]) % n
+    rows = data.order[jnp.where(is_whole, jnp.minimum(position, n - 1), elsewhere)]
     live = jnp.where(is_whole, position < n, True)
     return rows, data.weight[rows] * live[:, None], n / jnp.minimum(n, batch_size)
 
 
 def _schedule(t, n_steps):
-    share = t / n_steps
+    share = jnp.minimum(t / n_steps, 1.0)
     return jnp.minimum(1.0, (t + 1.0) / jnp.maximum(0.02 * n_steps, 1.0)) * 0.5 * (1.0 + jnp.cos(jnp.pi * share))
 
 
-def _score(settings, model, data, key):
+def score_of(settings, model, data, key):
     """The same rows and the same noise each round, so that rounds compare."""
     network, likelihood = model
     n_draws = 4 if any(stack.is_random for stack in network.stacks[:-1]) else 1
@@ -198,8 +218,8 @@ def _score(settings, model, data, key):
     total = jnp.sum(data.score_weight)
     if not settings.validates:
         scale = jnp.sum(jnp.where(data.is_train[:, None], data.weight, 0.0)) / total
-        value = minibatch_elbo(network, likelihood, x, y, data.score_weight, scale, key=key, n_draws=n_draws)
-        return value / data.n_train
+        noise = step_noise(network, len(y), key=key, n_draws=n_draws)
+        return minibatch_elbo(network, likelihood, x, y, data.score_weight, scale, noise) / data.n_train
 
     def one_draw(key):
         below_key, top_key = jr.split(key)
@@ -235,10 +255,11 @@ def arrange(x, y, weight, validation, batch_size, key):
         y=pad(y, size),
         weight=pad(weight, size),
         is_train=jnp.asarray(is_train),
-        order=pad(train, size),
+        order=pad(train, size, jnp.int32),
         n_train=jnp.asarray(len(train), dtype=jnp.int32),
         strides=jnp.asarray(strides, dtype=jnp.int32),
-        score_rows=pad(scored, n_scored),
+        shifts=jnp.asarray(rng.integers(len(train), size=64), dtype=jnp.int32),
+        score_rows=pad(scored, n_scored, jnp.int32),
         score_weight=pad(weight[scored], n_scored),
     )
     return data, len(train)
@@ -250,9 +271,9 @@ def padded_size(n: int) -> int:
     return max(-(-n // unit) * unit, 64)
 
 
-def pad(array: np.ndarray, size: int) -> Array:
-    """The rows on the device in the working precision, followed by zeros. One copy is made, and JAX takes it over."""
-    kind = array.dtype if np.issubdtype(array.dtype, np.integer) else jnp.result_type(float)
+def pad(array: np.ndarray, size: int, dtype: Any = float) -> Array:
+    """The rows on the device, by default in the working precision, then zeros. One copy, which JAX takes over."""
+    kind = jnp.result_type(dtype)
     shape = (size, *array.shape[1:])
     n_bytes = math.prod(shape) * np.dtype(kind).itemsize
     # JAX adopts a NumPy buffer without a copy where it starts at a multiple of 64 bytes.
