@@ -1,15 +1,17 @@
 """Peak memory of a fit at 10⁵ and at 10⁶ rows, each in a process of its own, against what the data themselves grow by.
 
-The data are float64 arrays of 10 inputs and a target, as NumPy makes them: 88 bytes a row.
+The data are float64 arrays of 10 inputs and a target, as NumPy makes them: 88 bytes a row. The peak is the median of
+five runs: what the compiler takes varies by tens of megabytes.
 """
 
 import resource
+import statistics
 import subprocess
 import sys
 
 from record import record
 
-SIZES = (100_000, 1_000_000)
+SIZES, RUNS = (100_000, 1_000_000), 5
 
 
 def child(n: int) -> None:
@@ -29,8 +31,9 @@ def child(n: int) -> None:
 def main():
     rows = []
     for n in SIZES:
-        done = subprocess.run([sys.executable, __file__, str(n)], capture_output=True, text=True, check=True)
-        data, peak = map(int, done.stdout.split())
+        command = [sys.executable, __file__, str(n)]
+        runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(RUNS)]
+        data, peak = int(runs[0][0]), statistics.median(int(peak) for _, peak in runs)
         rows.append({"rows": n, "data_MB": data / 1e6, "peak_MB": peak / 1e6})
     growth = (rows[1]["peak_MB"] - rows[0]["peak_MB"]) / (rows[1]["data_MB"] - rows[0]["data_MB"])
     for row in rows:

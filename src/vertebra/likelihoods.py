@@ -423,7 +423,7 @@ def _real_targets(y: np.ndarray) -> np.ndarray:
     bad = ~np.isfinite(y)
     if bad.any():
         raise ValueError(f"`y` must be finite, got {int(bad.sum())} missing or infinite values.")
-    return y.astype(float)
+    return y.astype(float, copy=False)
 
 
 def _refuse(y: np.ndarray, bad: np.ndarray, wanted: str) -> None:
