@@ -7,6 +7,7 @@ of a weight matrix is the paper's w_j or v_j.
 
 import math
 from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -60,6 +61,20 @@ class FunctionBlock(eqx.Module):
     def kl(self, *, key: PRNGKeyArray | None = None) -> Float[Array, ""]:
         """KL(q(V) ‖ p(V))."""
         return kl(self.posterior, self.prior, live=None if self.live is None else self.live.value, key=key)
+
+
+@runtime_checkable
+class FeatureBlock(Protocol):
+    """What a layer asks of a feature block: RB, IPB, or one of your own."""
+
+    r: int
+    residual: str | None  # "diagonal": there is also `left_out(x, phi)`, a variance that the layer adds
+
+    def init(self, n_inputs: int, *, rng: np.random.Generator) -> Any:
+        """The block for that many inputs, with its arrays."""
+
+    def __call__(self, x: Any) -> Any:
+        """φ from columns x."""
 
 
 class RandomFeatureBlock(eqx.Module):
@@ -223,9 +238,6 @@ class InducingPointBlock(eqx.Module):
     def left_out(self, x: Float[Array, "n_inputs *batch"], phi: Float[Array, "r *batch"]) -> Float[Array, "*batch"]:
         """K(x, x) − φᵀφ, never below 0: the prior variance that r points cannot express."""
         return jnp.maximum(self.kernel.diagonal(x) - jnp.sum(phi**2, axis=0), 0.0)
-
-
-FeatureBlock = RandomFeatureBlock | InducingPointBlock
 
 
 def spread_points(rows: np.ndarray, r: int, *, rng: np.random.Generator) -> np.ndarray:

@@ -144,7 +144,7 @@ class Stack(eqx.Module):
         """φ of every node, the axis of its nodes, and the variance left out by the last block."""
         phi, axis, left_out = x, self.wiring.axis, None
         for block in self.features:
-            below, phi = phi, jax.vmap(lambda block, x: block(x), in_axes=(0, axis))(block, phi)
+            below, phi = phi, _features(block, phi, axis, self.n_nodes)
             if block is self.features[-1] and block.residual == "diagonal":
                 left_out = jax.vmap(lambda block, x, phi: block.left_out(x, phi), in_axes=(0, axis, 0))(
                     block, below, phi
@@ -432,7 +432,7 @@ def _stack(
         built = pile([block.init(n_features, rng=rng, **option) for option in options])
         features.append(built)
         if x is not None and any(isinstance(b, InducingPointBlock) for b in layer.features[position + 1 :]):
-            x = np.asarray(_features_of(built, x, shared))
+            x = np.asarray(_features_of(built, x, shared, n_nodes))
             shared = False
         n_features = block.r
     live = None
@@ -479,8 +479,13 @@ def _inputs_of(wiring, activations, h):
 
 
 @eqx.filter_jit
-def _features_of(block, x, shared):
-    return jax.vmap(lambda block, x: block(x), in_axes=(0, None if shared else 0))(block, x)
+def _features_of(block, x, shared, n_nodes):
+    return _features(block, x, None if shared else 0, n_nodes)
+
+
+def _features(block, x, axis, n_nodes):
+    """φ of every node, (s, r, *batch). The size is said: a block of one's own may have no arrays to tell it."""
+    return jax.vmap(lambda block, x: block(x), in_axes=(0, axis), axis_size=n_nodes)(block, x)
 
 
 def root(variance: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
