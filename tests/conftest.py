@@ -7,6 +7,11 @@ import jax
 import jax.random as jr
 import numpy as np
 import pytest
+from hypothesis import settings
+
+# No time limit per example on a shared machine; the same examples each time where a red run blocks others.
+settings.register_profile("vertebra", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("vertebra")
 
 # Implicit broadcasting between ranks hides mistakes: every such place is written out.
 jax.config.update("jax_numpy_rank_promotion", "raise")
