@@ -9,6 +9,7 @@ import optax
 import pytest
 
 import vertebra as vb
+from vertebra import inference
 from vertebra.inference import Diverged
 from vertebra.training import padded_size
 
@@ -202,14 +203,14 @@ def test_hyper_parameters_stay_when_they_are_not_to_be_learned(key):
     assert before.log_amplitude.value == after.log_amplitude.value
 
 
-def test_restarts_side_by_side_equal_restarts_alone(problem):
+def test_restarts_train_side_by_side_and_the_best_is_kept(problem):
     _, x, y = problem
     networks = [vb.build(vb.additive(3, 2, 2), vb.mean_field([3, 1]), key=jr.key(i)) for i in range(3)]
     fitted = fit((networks, x, y))
     assert len(fitted.networks) == len(fitted.scores) == 3
     assert fitted.score == max(fitted.scores)
-    # One of them alone takes the same steps on the same minibatches with other noise: it ends close by.
-    assert np.ptp(fitted.scores) < 3.0
+    assert np.isfinite(fitted.scores).all()
+    assert len(set(fitted.scores)) == 3  # each from its own start
     draws = vb.sample(fitted.networks, x[:5], key=jr.key(0), n_draws=10)
     assert draws.shape == (10, 5, 1)
     mean, variance = vb.moments(fitted.networks, x[:5], key=jr.key(0), n_draws=10)
@@ -260,15 +261,20 @@ def test_validation_picks_the_best_round_and_stops_early(key):
     assert fitted.history.step[-1] == 100 * len(fitted.history.score)
 
 
-def test_divergence_is_mended_at_a_lower_rate_or_reported(problem):
+def test_divergence_is_mended_at_a_lower_rate_or_reported(problem, monkeypatch):
     network, x, y = problem
-    explosive = optax.chain(optax.scale(-1e3))  # plain gradient steps of an absurd size
     with pytest.raises(
         Diverged, match=r"Training ended in NaN or infinity in every restart\. Try a lower step size in the `opt"
     ):
         fit((network, x, y * 1e6), optimiser=optax.scale(-1e18), n_rounds=2)
     # Too large at first, fine after one or two cuts: no error, and a finite model.
-    fitted = fit((network, x, y), optimiser=explosive, n_rounds=1, n_steps=20)
+    retries = []
+    check = inference._check_outcome
+    monkeypatch.setattr(
+        inference, "_check_outcome", lambda s, o, r: (retries.extend(int(a.n_retries) for a in o), check(s, o, r))
+    )
+    fitted = fit((network, x, y), optimiser=optax.scale(-1e2), n_rounds=1, n_steps=20)
+    assert 1 <= retries[0] <= 4
     assert np.isfinite(fitted.score)
     assert all(np.isfinite(leaf).all() for leaf in leaves(fitted.network))
 
