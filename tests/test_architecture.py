@@ -9,11 +9,11 @@ PACKAGE = pathlib.Path(vertebra.__file__).parent
 
 # Rooms from the ground up: a room may import only from rooms before it.
 ROOMS = [
-    {"parameters", "noise", "skeleton", "metrics", "datasets"},
+    {"parameters", "noise", "skeleton", "metrics", "datasets", "activations"},
     {"distributions", "kernels"},
     {"likelihoods", "blocks"},
     {"network"},
-    {"schemes", "objective", "conjugate"},
+    {"schemes", "objective", "conjugate", "prior"},
     {"training"},
     {"inference"},
 ]

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process import kernels as sk
 
-from vertebra import RBF, ArcCosine, Linear, Matern, Periodic, Polynomial
-from vertebra.kernels import ACTIVATIONS, Kernel, as_activation
+from vertebra import RBF, Dual, Linear, Matern, Periodic, Polynomial
+from vertebra.kernels import Kernel
 
 LENGTHS = np.array([0.5, 1.0, 2.0])
 ALL = {
@@ -17,8 +17,9 @@ ALL = {
     "periodic": Periodic(0.7, 0.8, 1.3),
     "linear": Linear(1.3, 0.2),
     "polynomial": Polynomial(3, 0.5, 0.2),
-    "arc0": ArcCosine(0, 1.3, 0.2),
-    "arc1": ArcCosine(1, 1.3, 0.2),
+    "step": Dual("step", 0.8, 1.3, bias=0.2),
+    "relu": Dual("relu", 0.8, 1.3, bias=0.2),
+    "tanh": Dual("tanh", 0.8, 1.3),
     "sum": RBF(0.8) + Linear(),
     "product": Matern(1.5, 0.8) * Periodic(0.7, 0.8),
 }
@@ -53,17 +54,13 @@ def test_periodic_agrees_with_scikit_learn_in_one_dimension():
     np.testing.assert_allclose(gram(Periodic(0.7, 0.8, 1.3), x), theirs, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("order", "name"), [(0, "step"), (1, "relu")])
-def test_arc_cosine_is_the_mean_of_its_features(order, name, key):
-    # E_w σ(wᵀx̃) σ(wᵀz̃) with x̃ = (x, √bias): the constant 1/2π, not the 2/π of the paper's proof.
+def test_dual_kernel_of_relu_is_the_arc_cosine_kernel(x64):
     x, z = np.array([0.3, -1.0, 0.5]), np.array([1.0, 0.2, -0.4])
-    kernel = ArcCosine(order, bias=0.49)
-    w = np.asarray(jr.normal(key, (200_000, 4)), np.float64)
-    sigma = ACTIVATIONS[name]
-    terms = sigma(w @ np.append(x, 0.7)) * sigma(w @ np.append(z, 0.7))
-    se = terms.std() / np.sqrt(len(w))
-    assert abs(float(kernel(jnp.asarray(x), jnp.asarray(z))) - terms.mean()) < 4 * se
-    assert float(ArcCosine(1, bias=1e-9)(jnp.ones(2), jnp.ones(2))) == pytest.approx(1.0, rel=1e-5)  # ‖x‖²/2
+    theta = np.arccos(x @ z / np.linalg.norm(x) / np.linalg.norm(z))
+    # the constant 1/2π, not the 2/π of the paper's proof (erratum 4)
+    wanted = np.linalg.norm(x) * np.linalg.norm(z) * (np.sin(theta) + (np.pi - theta) * np.cos(theta)) / (2 * np.pi)
+    assert float(Dual("relu", 1.0).init(3)(jnp.asarray(x), jnp.asarray(z))) == pytest.approx(wanted, rel=1e-12)
+    assert float(Dual("relu", 1.0).init(2)(jnp.ones(2), jnp.ones(2))) == pytest.approx(1.0, rel=1e-12)  # ‖x‖²/2
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -102,8 +99,8 @@ def test_length_scales_fill_in_one_per_input():
         (lambda: RBF(np.ones(3)).init(2), "`lengthscale` must have one entry per input, 2, got 3"),
         (lambda: Matern(2.0), "`nu` must be 0.5, 1.5 or 2.5, got 2.0"),
         (lambda: Polynomial(0), "`degree` must be at least 1, got 0"),
-        (lambda: ArcCosine(2), "`order` must be 0 or 1, got 2"),
-        (lambda: as_activation("swish2"), "Activation 'swish2' is not known: use one of"),
+        (lambda: Dual("swish2"), "Activation 'swish2' is not known: use one of"),
+        (lambda: Dual("relu", bias=-1.0), "`bias` must be positive and finite"),
     ],
 )
 def test_bad_arguments_are_refused(make, words):

@@ -1,13 +1,14 @@
 """Vertebra: Bayesian neural networks, block by block, on a computation skeleton."""
 
-from vertebra import datasets, distributions, kernels, likelihoods, metrics, schemes
+from vertebra import activations, datasets, distributions, kernels, likelihoods, metrics, schemes
 from vertebra.blocks import FunctionBlock, InducingPointBlock, RandomFeatureBlock
 from vertebra.distributions import Dropout, GroupLasso, Laplace, Normal, PointMass, kl
 from vertebra.inference import Diverged, Fitted, Progress, elbo, fit, moments, sample
-from vertebra.kernels import RBF, ArcCosine, Linear, Matern, Periodic, Polynomial
+from vertebra.kernels import RBF, Dual, Linear, Matern, Periodic, Polynomial
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Poisson, StudentT
 from vertebra.network import Layer, Network, build
 from vertebra.parameters import Fixed, trainable
+from vertebra.prior import draw_prior, dual_kernel, empirical_kernel, sample_prior
 from vertebra.schemes import (
     deep_kernel_learning,
     deep_random_features,

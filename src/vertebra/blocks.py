@@ -6,7 +6,6 @@ of a weight matrix is the paper's w_j or v_j.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -17,8 +16,9 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from sklearn.cluster import KMeans
 
+from vertebra.activations import Activation, as_activation
 from vertebra.distributions import Posterior, Prior, kl, product
-from vertebra.kernels import RBF, Kernel, Matern, as_activation, log_positive
+from vertebra.kernels import RBF, Dual, Kernel, Matern, log_positive
 from vertebra.parameters import Fixed, working
 
 
@@ -84,11 +84,12 @@ class RandomFeatureBlock(eqx.Module):
     1/√n_inputs unless given; `bias=True` adds b_j ~ N(0, 1). With a stationary `kernel` instead, w_j comes from its
     spectral density (Gaussian for RBF, Student-t for Matérn), and φ holds r/2 cosines and r/2 sines, so that
     E φ(x)ᵀφ(x') = K(x, x'). Length scales and amplitude are trained unless `learn=False`; the base draw ε stays.
+    Behind another block in a row give `lengthscale=1`: those features are scaled by 1/√r already.
     `orthogonal=True` draws the ε_j orthogonal in sets of n_inputs, each still N(0, I) by itself: a smaller error of K̂.
     """
 
     r: int = eqx.field(static=True)
-    activation: str | Callable[[Array], Array] = eqx.field(static=True)
+    activation: str | Activation = eqx.field(static=True)
     # Degrees of freedom of the spectral density, 2ν for Matérn and ∞ for RBF; None for features of an activation.
     degrees: float | None = eqx.field(static=True)
     bias: bool = eqx.field(static=True)
@@ -105,7 +106,7 @@ class RandomFeatureBlock(eqx.Module):
     def __init__(
         self,
         r: int,
-        activation: str | Callable[[Array], Array] = "relu",
+        activation: str | Activation = "relu",
         *,
         kernel: Kernel | None = None,
         lengthscale: ArrayLike | None = None,
@@ -159,6 +160,18 @@ class RandomFeatureBlock(eqx.Module):
             ),
             is_leaf=lambda leaf: leaf is None,
         )
+
+    def dual(self, n_inputs: int) -> Kernel:
+        """K(x, z) = E_w φ(x)ᵀφ(z), which K̂ approaches as r grows (Theorems 0 and 1)."""
+        lengthscale = None if self.log_lengthscale is None else jnp.exp(_value(self.log_lengthscale))
+        variance = float(jnp.exp(2.0 * _value(self.log_amplitude)))
+        if self.degrees is None:
+            kernel = Dual(self.activation, lengthscale, variance, bias=float(self.bias), ard=self.ard)
+        elif math.isinf(self.degrees):
+            kernel = RBF(lengthscale, variance, ard=self.ard)
+        else:
+            kernel = Matern(0.5 * self.degrees, lengthscale, variance, ard=self.ard)
+        return kernel.init(n_inputs)
 
     @property
     def w(self) -> Float[Array, "draws n_inputs"]:
@@ -226,6 +239,10 @@ class InducingPointBlock(eqx.Module):
 
     def __call__(self, x: Float[Array, "n_inputs *batch"]) -> Float[Array, "r *batch"]:
         return product(self.whitener(), self.kernel.columns(self.z, x))
+
+    def dual(self, n_inputs: int) -> Kernel:
+        """K itself, which φᵀφ approaches as the points fill the space."""
+        return self.kernel.init(n_inputs)
 
     def whitener(self) -> Float[Array, "r r"]:
         """L⁻¹ with L Lᵀ = K(Z, Z) + jitter."""

@@ -36,6 +36,12 @@ class Normal(eqx.Module):
     def sd(self, r: int | Float[Array, ""]) -> Float[Array, ""]:
         return self.scale.value / jnp.sqrt(r) if self.fan_in else self.scale.value
 
+    def sample(
+        self, key: PRNGKeyArray, d: int, r: int, *, live: Float[Array, " r"] | None = None
+    ) -> Float[Array, "d r"]:
+        v = jr.normal(key, (d, r))
+        return self.sd(_count(v, live)) * (v if live is None else v * live[None])
+
 
 class Laplace(eqx.Module):
     """p(V) = Π exp(−|v_ji|/scale) / (2 scale): ℓ1 sparsity of single weights."""
@@ -45,6 +51,12 @@ class Laplace(eqx.Module):
     def __init__(self, scale: float = 1.0):
         self.scale = Fixed(_positive("scale", scale))
 
+    def sample(
+        self, key: PRNGKeyArray, d: int, r: int, *, live: Float[Array, " r"] | None = None
+    ) -> Float[Array, "d r"]:
+        v = self.scale.value * jr.laplace(key, (d, r))
+        return v if live is None else v * live[None]
+
 
 class GroupLasso(eqx.Module):
     """p(V) ∝ exp(−penalty Σ_i ‖V[:, i]‖₂): one group per input, the weights that leave it. AddNN's first layer."""
@@ -53,6 +65,16 @@ class GroupLasso(eqx.Module):
 
     def __init__(self, penalty: float = 1.0):
         self.penalty = Fixed(_positive("penalty", penalty))
+
+    def sample(
+        self, key: PRNGKeyArray, d: int, r: int, *, live: Float[Array, " r"] | None = None
+    ) -> Float[Array, "d r"]:
+        # A group's length has the density ∝ t^{d−1} exp(−penalty t), its direction is uniform.
+        direction_key, length_key = jr.split(key)
+        v = jr.normal(direction_key, (d, r))
+        lengths = jr.gamma(length_key, float(d), (r,)) / self.penalty.value
+        v = v * (lengths / jnp.linalg.norm(v, axis=0))[None]
+        return v if live is None else v * live[None]
 
 
 Prior = Normal | Laplace | GroupLasso

@@ -1,4 +1,4 @@
-"""Kernels K(x, x') for inducing-point blocks, and the activations that random features and skeletons use.
+"""Kernels K(x, x') for inducing-point blocks, and the dual kernels that random features approach.
 
 A kernel takes one vector x and one vector z; `kernel.columns(z, x)` takes rows z and columns x, as the blocks need.
 Hyper-parameters are positive and trained on the log scale. Length scales left out become √p, the typical distance
@@ -7,42 +7,18 @@ between standardised rows, when the kernel meets its number of inputs in `init`.
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import erf
 from jaxtyping import Array, ArrayLike, Float
 
-# σ in a skeleton and σ_K in a random-feature block, by name. Add to it to use a new one by name.
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "identity": lambda x: x,
-    "tanh": jnp.tanh,
-    "relu": jax.nn.relu,
-    "sigmoid": jax.nn.sigmoid,
-    "silu": jax.nn.silu,
-    "gelu": jax.nn.gelu,
-    "softplus": jax.nn.softplus,
-    "erf": erf,
-    "step": lambda x: (x > 0).astype(x.dtype),
-    "sin": jnp.sin,
-    "cos": jnp.cos,
-    "arctan": jnp.arctan,
-    "softsign": lambda x: x / jnp.sqrt(1.0 + x**2),
-    "exp": jnp.exp,
-}
+from vertebra.activations import Activation, as_activation, dual
 
-
-def as_activation(name: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """The function of that name in `ACTIVATIONS`; a function is handed through."""
-    if callable(name):
-        return name
-    if name not in ACTIVATIONS:
-        raise ValueError(
-            f"Activation {name!r} is not known: use one of {', '.join(sorted(ACTIVATIONS))}, or a function."
-        )
-    return ACTIVATIONS[name]
+# Σ_i weight_i x_i x_i, Σ_i weight_i x_i z_i and Σ_i weight_i z_i z_i of two vectors of which only these are known
+Products = Callable[[Float[Array, " p"]], tuple[Array, Array, Array]]
 
 
 class Kernel(eqx.Module):
@@ -65,6 +41,10 @@ class Kernel(eqx.Module):
         over_z = jax.vmap(self, in_axes=(0, None))
         return over_z(z, x) if x.ndim == 1 else jax.vmap(over_z, in_axes=(None, -1), out_axes=-1)(z, x)
 
+    def of_products(self, products: Products, n_inputs: int) -> Array:
+        """K from inner products alone: what a network of infinite width hands on from layer to layer."""
+        raise NotImplementedError(f"{type(self).__name__} is not a function of inner products.")
+
     def __add__(self, other: "Kernel") -> "Sum":
         return Sum(self, other)
 
@@ -84,6 +64,9 @@ class Sum(Kernel):
     def __call__(self, x, z):
         return self.first(x, z) + self.second(x, z)
 
+    def of_products(self, products, n_inputs):
+        return self.first.of_products(products, n_inputs) + self.second.of_products(products, n_inputs)
+
 
 class Product(Kernel):
     """K = K₁ K₂."""
@@ -96,6 +79,9 @@ class Product(Kernel):
 
     def __call__(self, x, z):
         return self.first(x, z) * self.second(x, z)
+
+    def of_products(self, products, n_inputs):
+        return self.first.of_products(products, n_inputs) * self.second.of_products(products, n_inputs)
 
 
 class Stationary(Kernel):
@@ -119,17 +105,7 @@ class Stationary(Kernel):
         return jnp.exp(self.log_variance)
 
     def init(self, n_inputs: int) -> "Stationary":
-        log_lengthscale = self.log_lengthscale
-        if log_lengthscale is None:
-            log_lengthscale = np.asarray(0.5 * math.log(n_inputs))
-        if log_lengthscale.ndim == 1 and log_lengthscale.shape != (n_inputs,):
-            raise ValueError(
-                f"`lengthscale` must have one entry per input, {n_inputs}, got {log_lengthscale.shape[0]}."
-            )
-        if self.ard:
-            log_lengthscale = np.broadcast_to(np.asarray(log_lengthscale), (n_inputs,))
-        log_lengthscale = jnp.asarray(log_lengthscale, dtype=float)
-        return eqx.tree_at(lambda k: k.log_lengthscale, self, log_lengthscale, is_leaf=lambda leaf: leaf is None)
+        return _with_lengthscale(self, n_inputs)
 
     def correlation(self, difference: Float[Array, " p"]) -> Float[Array, ""]:
         raise NotImplementedError
@@ -139,6 +115,11 @@ class Stationary(Kernel):
 
     def diagonal(self, x):
         return jnp.broadcast_to(self.variance, x.shape[1:])
+
+    def _squared_distance(self, products, n_inputs):
+        """‖(x − z)/lengthscale‖² from inner products, never below 0."""
+        xx, xz, zz = products(_inverse_squares(self.log_lengthscale, n_inputs))
+        return jnp.maximum(xx + zz - 2.0 * xz, 0.0)
 
 
 class RBF(Stationary):
@@ -156,6 +137,9 @@ class RBF(Stationary):
         b = (x - _beside(centre, x)) / _beside(scale, x)
         squares = _beside(jnp.sum(a**2, axis=1), x) + jnp.sum(b**2, axis=0)[None] - 2.0 * a @ b
         return self.variance * jnp.exp(-0.5 * jnp.maximum(squares, 0.0))
+
+    def of_products(self, products, n_inputs):
+        return self.variance * jnp.exp(-0.5 * self._squared_distance(products, n_inputs))
 
 
 class Matern(Stationary):
@@ -177,7 +161,12 @@ class Matern(Stationary):
         self.nu = nu
 
     def correlation(self, difference):
-        squared = jnp.sum((difference / self.lengthscale) ** 2)
+        return self._profile(jnp.sum((difference / self.lengthscale) ** 2))
+
+    def of_products(self, products, n_inputs):
+        return self.variance * self._profile(self._squared_distance(products, n_inputs))
+
+    def _profile(self, squared):
         # √ has no derivative at 0, where the kernel is flat or has its cusp: hold the argument just above.
         distance = jnp.sqrt(2.0 * self.nu * jnp.maximum(squared, jnp.finfo(squared.dtype).tiny))
         polynomial = {0.5: 1.0, 1.5: 1.0 + distance, 2.5: 1.0 + distance + distance**2 / 3.0}[self.nu]
@@ -218,6 +207,9 @@ class Linear(Kernel):
     def __call__(self, x, z):
         return jnp.exp(self.log_variance) * jnp.dot(x, z) + jnp.exp(self.log_bias)
 
+    def of_products(self, products, n_inputs):
+        return jnp.exp(self.log_variance) * products(jnp.ones(n_inputs))[1] + jnp.exp(self.log_bias)
+
 
 class Polynomial(Kernel):
     """K(x, z) = (variance · xᵀz + bias)^degree."""
@@ -234,56 +226,77 @@ class Polynomial(Kernel):
     def __call__(self, x, z):
         return self.base(x, z) ** self.degree
 
+    def of_products(self, products, n_inputs):
+        return self.base.of_products(products, n_inputs) ** self.degree
 
-class ArcCosine(Kernel):
-    """The kernel of step (order 0) or ReLU (order 1) features: E_w σ(wᵀx̃) σ(wᵀz̃), w ~ N(0, I), x̃ = (x, √bias).
 
-    Order 1 is ‖x̃‖‖z̃‖ (sin θ + (π − θ) cos θ)/2π, order 0 is (π − θ)/2π: the constant of Cho & Saul without their 2.
+class Dual(Kernel):
+    """K(x, z) = variance · E σ(wᵀx + b) σ(wᵀz + b), w ~ N(0, 1/lengthscale²), b ~ N(0, bias): eq. (2) of the paper.
+
+    The kernel that r random features of an activation approach as r grows: `RandomFeatureBlock(r, σ).dual`.
+    Dual("relu") is the arc-cosine kernel ‖x‖‖z‖ (sin θ + (π − θ) cos θ)/2π of Cho & Saul without their 2.
     """
 
+    activation: str | Activation = eqx.field(static=True)
+    log_lengthscale: Float[Array, "*p"] | None
     log_variance: Float[Array, ""]
-    log_bias: Float[Array, ""]
-    order: int = eqx.field(static=True)
+    log_bias: Float[Array, ""] | None
+    ard: bool = eqx.field(static=True)
 
-    def __init__(self, order: int = 1, variance: float = 1.0, bias: float = 1.0):
-        if order not in (0, 1):
-            raise ValueError(f"`order` must be 0 or 1, got {order!r}.")
+    def __init__(
+        self,
+        activation: str | Activation = "relu",
+        lengthscale: ArrayLike | None = None,
+        variance: float = 1.0,
+        *,
+        bias: float = 0.0,
+        ard: bool = True,
+    ):
+        as_activation(activation)
+        self.activation = activation
+        self.log_lengthscale = None if lengthscale is None else log_positive("lengthscale", lengthscale)
         self.log_variance = log_positive("variance", variance)
-        self.log_bias = log_positive("bias", bias)
-        self.order = order
+        self.log_bias = None if bias == 0.0 else log_positive("bias", bias)
+        self.ard = ard
+
+    def init(self, n_inputs: int) -> "Dual":
+        return _with_lengthscale(self, n_inputs)
 
     def __call__(self, x, z):
-        bias = jnp.exp(self.log_bias)
-        norms = jnp.sqrt((jnp.dot(x, x) + bias) * (jnp.dot(z, z) + bias))
-        cosine = (jnp.dot(x, z) + bias) / norms
-        angular = norms * arc_cosine_1(cosine) if self.order == 1 else arc_cosine_0(cosine)
-        return jnp.exp(self.log_variance) * angular
+        a, b = x / jnp.exp(self.log_lengthscale), z / jnp.exp(self.log_lengthscale)
+        return self._of(jnp.dot(a, a), jnp.dot(a, b), jnp.dot(b, b))
+
+    def columns(self, z, x):
+        scale = jnp.broadcast_to(jnp.exp(self.log_lengthscale), z.shape[1:])
+        a, b = z / scale[None], x / _beside(scale, x)
+        return self._of(_beside(jnp.sum(a**2, axis=1), x), a @ b, jnp.sum(b**2, axis=0)[None])
+
+    def of_products(self, products, n_inputs):
+        return self._of(*products(_inverse_squares(self.log_lengthscale, n_inputs)))
+
+    def _of(self, xx, xz, zz):
+        bias = 0.0 if self.log_bias is None else jnp.exp(self.log_bias)
+        return jnp.exp(self.log_variance) * dual(self.activation)(xx + bias, xz + bias, zz + bias)
 
 
-@jax.custom_jvp
-def arc_cosine_1(cosine: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """(sin θ + (π − θ) cos θ)/2π; its derivative (π − θ)/2π is finite at θ = 0, where that of θ is not."""
-    cosine = jnp.clip(cosine, -1.0, 1.0)
-    return (jnp.sqrt(1.0 - cosine**2) + (jnp.pi - jnp.arccos(cosine)) * cosine) / (2.0 * jnp.pi)
+Scaled = TypeVar("Scaled", Stationary, Dual)
 
 
-@arc_cosine_1.defjvp
-def _(primals, tangents):
-    (cosine,), (tangent,) = primals, tangents
-    return arc_cosine_1(cosine), arc_cosine_0(cosine) * tangent
+def _with_lengthscale(kernel: Scaled, n_inputs: int) -> Scaled:
+    """The kernel with length scales for that many inputs, √n_inputs where none were given."""
+    log_lengthscale = kernel.log_lengthscale
+    if log_lengthscale is None:
+        log_lengthscale = np.asarray(0.5 * math.log(n_inputs))
+    if log_lengthscale.ndim == 1 and log_lengthscale.shape != (n_inputs,):
+        raise ValueError(f"`lengthscale` must have one entry per input, {n_inputs}, got {log_lengthscale.shape[0]}.")
+    if kernel.ard:
+        log_lengthscale = np.broadcast_to(np.asarray(log_lengthscale), (n_inputs,))
+    log_lengthscale = jnp.asarray(log_lengthscale, dtype=float)
+    return eqx.tree_at(lambda k: k.log_lengthscale, kernel, log_lengthscale, is_leaf=lambda leaf: leaf is None)
 
 
-@jax.custom_jvp
-def arc_cosine_0(cosine: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """(π − θ)/2π; its slope 1/(2π sin θ), infinite at θ = 0 and π, is held to what rounding can tell apart."""
-    return (jnp.pi - jnp.arccos(jnp.clip(cosine, -1.0, 1.0))) / (2.0 * jnp.pi)
-
-
-@arc_cosine_0.defjvp
-def _(primals, tangents):
-    (cosine,), (tangent,) = primals, tangents
-    sine = jnp.sqrt(jnp.maximum(1.0 - cosine**2, 8.0 * jnp.finfo(cosine.dtype).eps))
-    return arc_cosine_0(cosine), tangent / (2.0 * jnp.pi * sine)
+def _inverse_squares(log_lengthscale: Float[Array, "*p"], n_inputs: int) -> Float[Array, " p"]:
+    return jnp.broadcast_to(jnp.exp(-2.0 * log_lengthscale), (n_inputs,))
 
 
 def _beside(values: Float[Array, " r"], x: Float[Array, "p *batch"]) -> Float[Array, "r ..."]:

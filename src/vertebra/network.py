@@ -16,9 +16,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
+from vertebra.activations import as_activation
 from vertebra.blocks import FeatureBlock, FunctionBlock, InducingPointBlock, spread_points
 from vertebra.distributions import Dropout, Gaussian, Normal, PointMass, Posterior, Prior, product
-from vertebra.kernels import as_activation
 from vertebra.parameters import Fixed, working
 from vertebra.skeleton import Skeleton
 

@@ -44,7 +44,8 @@ def deep_random_features(
     if n_blocks < 1:
         raise ValueError(f"`n_blocks` must be at least 1, got {n_blocks!r}.")
     amplitude = math.sqrt(2.0) if activation == "relu" else 1.0  # keeps the scale: E relu(z)² = ½ for z ~ N(0, 1)
-    blocks = [RandomFeatureBlock(r, activation, amplitude=amplitude, bias=i == 0) for i in range(n_blocks)]
+    first = RandomFeatureBlock(r, activation, amplitude=amplitude, bias=True)
+    blocks = [first, *[RandomFeatureBlock(r, activation, amplitude=amplitude, lengthscale=1.0)] * (n_blocks - 1)]
     *below, top = _checked(widths)
     return [
         *(Layer(d, blocks, PointMass(), Normal()) for d in below),
