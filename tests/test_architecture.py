@@ -9,11 +9,11 @@ PACKAGE = pathlib.Path(vertebra.__file__).parent
 
 # Rooms from the ground up: a room may import only from rooms before it.
 ROOMS = [
-    {"parameters", "noise", "skeleton", "metrics", "datasets", "activations"},
-    {"distributions", "kernels"},
-    {"likelihoods", "blocks"},
+    {"parameters", "noise", "skeleton", "metrics", "datasets", "activations", "polynomials"},
+    {"distributions", "kernels", "evidence"},
+    {"likelihoods", "blocks", "structure"},
     {"network"},
-    {"schemes", "objective", "conjugate", "prior"},
+    {"schemes", "objective", "conjugate", "prior", "anova"},
     {"training"},
     {"inference"},
 ]

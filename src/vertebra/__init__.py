@@ -1,7 +1,8 @@
 """Vertebra: Bayesian neural networks, block by block, on a computation skeleton."""
 
 from vertebra import activations, datasets, distributions, kernels, likelihoods, metrics, schemes
-from vertebra.blocks import FunctionBlock, InducingPointBlock, RandomFeatureBlock
+from vertebra.anova import Effect, attribute, decompose
+from vertebra.blocks import FunctionBlock, InducingPointBlock, PolynomialBlock, RandomFeatureBlock
 from vertebra.distributions import Dropout, GroupLasso, Laplace, Normal, PointMass, kl
 from vertebra.inference import Diverged, Fitted, Progress, elbo, fit, moments, sample
 from vertebra.kernels import RBF, Dual, Linear, Matern, Periodic, Polynomial

@@ -20,7 +20,7 @@ from vertebra.activations import as_activation
 from vertebra.blocks import FeatureBlock, FunctionBlock, InducingPointBlock, spread_points
 from vertebra.distributions import Dropout, Gaussian, Normal, PointMass, Posterior, Prior, product
 from vertebra.parameters import Fixed, working
-from vertebra.skeleton import Skeleton
+from vertebra.skeleton import Node, Skeleton
 
 
 class Layer(eqx.Module):
@@ -107,6 +107,23 @@ class Wiring(eqx.Module):
                 counts = np.array([[len(read)] for read in parents])
                 self.live = Fixed(working(np.arange(self.n_parents) < counts))
 
+    def kept(self, nodes: Sequence[int], below: Sequence[int]) -> "Wiring":
+        """The wiring of some nodes, which read nothing but the nodes `below`."""
+        if self.reads != "some":
+            return self
+        position = np.zeros(1 + max(np.asarray(self.index).max(), *below), dtype=int)
+        position[list(below)] = np.arange(len(below))
+        chosen = np.asarray(nodes)
+        return eqx.tree_at(
+            lambda w: (w.index, w.live),
+            self,
+            (
+                jnp.asarray(position[np.asarray(self.index)[chosen]]),
+                None if self.live is None else Fixed(self.live.value[chosen]),
+            ),
+            is_leaf=lambda leaf: leaf is None,
+        )
+
     @property
     def axis(self) -> int | None:
         """Where a layer's inputs carry the axis of its nodes: nowhere if all nodes read the same."""
@@ -156,11 +173,46 @@ class Stack(eqx.Module):
         """A draw of V for every node."""
         n_blocks = jax.tree.leaves(self.function.posterior)[0].shape[0]
         v = jax.vmap(lambda q, key: q.sample(key))(self.function.posterior, jr.split(key, n_blocks))
+        return self._by_node(v)
+
+    def at(self, v: Float[Array, "s d r"]) -> "Stack":
+        """The layer with given weights, node by node, as point masses."""
+        bias, prior = self.function.bias, self.function.prior
         if self.joint:
-            # (outputs, d, m r) to (outputs m, d, r)
-            d = v.shape[1]
-            v = v.reshape(n_blocks, d, self.n_nodes // n_blocks, -1).swapaxes(1, 2).reshape(self.n_nodes, d, -1)
-        return v
+            share = self.n_nodes // self.function.posterior.mean.shape[0]
+            bias = None if bias is None else jnp.repeat(bias / share, share, axis=0)
+            prior = jax.tree.map(lambda leaf: jnp.repeat(leaf, share, axis=0), prior)
+        function = eqx.tree_at(
+            lambda block: (block.posterior, block.bias, block.prior),
+            self.function,
+            (jax.vmap(PointMass)(v), bias, prior),
+            is_leaf=lambda leaf: leaf is None,
+        )
+        return Stack(
+            self.wiring, self.activations, self.features, function, self.mean, self.log_noise, self.n_nodes, False
+        )
+
+    def kept(self, nodes: Sequence[int], below: Sequence[int]) -> "Stack":
+        """The layer with some of its nodes, which read nothing but the nodes `below`; not for joint layers."""
+        chosen = np.asarray(nodes)
+        features, function, mean, log_noise = jax.tree.map(
+            lambda leaf: leaf[chosen], (self.features, self.function, self.mean, self.log_noise)
+        )
+        activations = tuple(self.activations[j] for j in below)
+        return Stack(
+            self.wiring.kept(nodes, below), activations, features, function, mean, log_noise, len(nodes), False
+        )
+
+    def _by_node(self, v: Float[Array, "blocks d mr"]) -> Float[Array, "s d r"]:
+        """The weights of each node, from those of one block per output where the layer is joint."""
+        if not self.joint:
+            return v
+        n_blocks, d, _ = v.shape
+        return v.reshape(n_blocks, d, self.n_nodes // n_blocks, -1).swapaxes(1, 2).reshape(self.n_nodes, d, -1)
+
+    def mean_weights(self) -> Float[Array, "s d r"]:
+        """E V for every node."""
+        return self._by_node(self.function.posterior.mean)
 
     def draw(self, h: Float[Array, "below d_below *batch"], key: PRNGKeyArray) -> Float[Array, "s d *batch"]:
         """f of every node for one draw of V, the same for every column."""
@@ -299,6 +351,28 @@ class Network(eqx.Module):
     def mean(self, x: Float[Array, "p *batch"]) -> Float[Array, "outputs *batch"]:
         """f(x) with every V, and every noise inside, at its mean."""
         return self.conditional(x, tuple(Noise(jnp.zeros(()), None) for _ in self.stacks))[0]
+
+    def at(self, weights: Sequence[Float[Array, "_ _ _"]]) -> "Network":
+        """The network with given weights, `weights[layer][node]`, as point masses."""
+        return Network(self.skeleton, tuple(stack.at(v) for stack, v in zip(self.stacks, weights, strict=True)))
+
+    def weights(self, key: PRNGKeyArray | None = None) -> list[Float[Array, "_ _ _"]]:
+        """A draw of every V, node by node, or without a key their means."""
+        if key is None:
+            return [stack.mean_weights() for stack in self.stacks]
+        return [stack.weights(k) for stack, k in zip(self.stacks, jr.split(key, len(self.stacks)), strict=True)]
+
+    def subnetwork(self, node: int) -> "Network":
+        """g_j: one top node and what it depends on, a function of its cluster's inputs alone; weights at their means.
+
+        Names are by position, so that sub-networks of one shape share what is compiled for them.
+        """
+        levels = self.skeleton.ancestors(node)
+        stacks = tuple(
+            stack.at(stack.mean_weights()).kept(nodes, below)
+            for stack, nodes, below in zip(self.stacks, levels[1:], levels[:-1], strict=True)
+        )
+        return Network(_renamed(self.skeleton, levels), stacks)
 
     def kl(self, *, key: PRNGKeyArray) -> Float[Array, ""]:
         """KL(q(V) ‖ p(V)) of all layers."""
@@ -502,6 +576,25 @@ def _activate(h: Float[Array, "s d *batch"], names: tuple[str, ...]) -> Float[Ar
     parts = [as_activation(name)(h[jnp.asarray(nodes)]) for name, nodes in groups.items()]
     order = np.argsort([i for nodes in groups.values() for i in nodes])
     return jnp.concatenate(parts)[jnp.asarray(order)]
+
+
+def _renamed(skeleton: Skeleton, levels: Sequence[Sequence[int]]) -> Skeleton:
+    """The skeleton of one top node, `levels` of which are kept, with names by position."""
+    layers = []
+    for level, (nodes, below) in enumerate(zip(levels[1:], levels[:-1], strict=True)):
+        names = [f"h{level}_{position}" if level else f"x{position}" for position in range(len(below))]
+        position = dict(zip(below, names, strict=True))
+        layers.append(
+            tuple(
+                Node(
+                    f"h{level + 1}_{k}",
+                    tuple(position[j] for j in skeleton.parents[level][i]),
+                    skeleton.layers[level][i].activation,
+                )
+                for k, i in enumerate(nodes)
+            )
+        )
+    return Skeleton(tuple(f"x{k}" for k in range(len(levels[0]))), tuple(layers))
 
 
 def _in_order(groups: tuple[tuple[int, ...], ...]) -> bool:

@@ -99,6 +99,13 @@ class Skeleton:
             below = [frozenset().union(*(below[j] for j in parents)) for parents in layer]
         return tuple(tuple(sorted(cluster)) for cluster in below)
 
+    def ancestors(self, node: int) -> tuple[tuple[int, ...], ...]:
+        """What a top node depends on: the positions of inputs, then of nodes layer by layer, up to itself."""
+        levels = [(node,)]
+        for parents in reversed(self.parents):
+            levels.append(tuple(sorted({j for i in levels[-1] for j in parents[i]})))
+        return tuple(reversed(levels))
+
     @property
     def is_additive(self) -> bool:
         """Whether some output adds more than one node."""

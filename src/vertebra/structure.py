@@ -1,0 +1,245 @@
+"""Which terms are real: score tests of main effects, pairs and higher orders against the model found so far.
+
+A term T is tested by its products of low degree, weighted towards smooth ones. Given the terms already in, with
+y ~ N(0, V), V = σ²I + ΦSΦᵀ, their score u = Cᵀ V⁻¹ y is N(0, Λ) if T is not there, Λ = CᵀV⁻¹C, and Q = uᵀWu a sum of
+χ² variables whose tail is the p-value. All candidates are tested, so that no data need be set aside for it.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, logsumexp
+
+from vertebra.evidence import Basis, Posterior, Products, basis_of, best, products_of
+from vertebra.polynomials import Polynomials, Term, columns, orthonormal, term_degrees
+
+# The highest total degree of the products that a test looks at, by order.
+TEST_DEGREE = {1: 6, 2: 4, 3: 5}
+# The chance of any false term, by order: main effects, pairs, and higher terms without their lower ones.
+FALSE_MAIN, FALSE_PAIR, FALSE_HIGHER = 0.01, 0.02, 0.005
+# Of the pairs' share, what goes to pairs of two active inputs, of one, of none.
+HEREDITY = (0.9, 0.08, 0.02)
+# So many candidates of an order are tested exactly; of more, those with the largest scores.
+MAX_TESTS = 300
+# Triangles of pairs whose three-way term is let in unasked, to be shrunk by its own evidence.
+FREE_TRIANGLES = 10
+
+
+class Test(NamedTuple):
+    """One term against the rest of the model."""
+
+    p_value: float
+    log_bayes_factor: float
+
+
+class Structure(NamedTuple):
+    """The terms found, each with its subsets, the test of every candidate looked at, and how many there were."""
+
+    terms: tuple[Term, ...]
+    tests: dict[Term, Test]
+    n_candidates: dict[int, int]
+
+    @property
+    def clusters(self) -> tuple[Term, ...]:
+        """The terms that lie in no other: what each sub-network reads."""
+        return tuple(t for t in self.terms if not any(set(t) < set(other) for other in self.terms))
+
+
+class Rows(NamedTuple):
+    """Centred on nothing yet: polynomials at the rows, the target, the precision weights, the noise if it is known."""
+
+    polynomials: Polynomials
+    values: Float[np.ndarray, "p n k"]
+    y: Float[np.ndarray, " n"]
+    weight: Float[np.ndarray, " n"]
+    noise_variance: float | None = None
+
+
+def rows_of(x, y, weight, *, degree: int = 12, noise_variance: float | None = None) -> Rows:
+    polynomials = orthonormal(x, weight, degree)
+    return Rows(polynomials, polynomials(x), y, weight, noise_variance)
+
+
+class Model(NamedTuple):
+    """The terms in the model, fitted."""
+
+    rows: Rows
+    basis: Basis
+    phi: Float[np.ndarray, "n m"]
+    products: Products
+    posterior: Posterior
+
+    @property
+    def residual(self) -> Float[np.ndarray, " n"]:
+        fitted = self.products.mean_y + (self.phi - self.products.mean_phi) @ self.posterior.mean
+        return self.rows.y - fitted
+
+    @property
+    def freedom(self) -> float:
+        """Rows less what the fit used: the degrees of freedom of the noise."""
+        used = np.sum((self.products.gram @ self.posterior.root) * self.posterior.root) / self.posterior.noise_variance
+        return max(self.products.n - 1.0 - float(used), 1.0)
+
+
+def model_of(rows: Rows, terms: Iterable[Term]) -> Model:
+    """The model of some terms, by evidence."""
+    basis = basis_of(rows.polynomials, sorted(terms, key=lambda t: (len(t), t)))
+    phi = basis(rows.values)
+    products = products_of(phi, rows.y, rows.weight, rows.noise_variance)
+    return Model(rows, basis, phi, products, best(basis, products)[0])
+
+
+def search(rows: Rows) -> Structure:
+    """The terms that the data support, lower orders first, each tested beside all those found before it."""
+    p = rows.polynomials.n_inputs
+    alive = [i for i in range(p) if rows.polynomials.degree[i] > 0]
+    tests: dict[Term, Test] = {}
+    model = model_of(rows, [])
+    model = _add_while(model, [(i,) for i in alive], tests, lambda _: FALSE_MAIN / p)
+
+    pairs = list(itertools.combinations(alive, 2))
+    active = {i for term in model.basis.terms for i in term}
+    kinds = [2 - len(active & set(pair)) for pair in pairs]
+    counts = [max(kinds.count(kind), 1) for kind in range(3)]
+    level = {pair: FALSE_PAIR * HEREDITY[kind] / counts[kind] for pair, kind in zip(pairs, kinds, strict=True)}
+    model = _add_while(model, pairs, tests, level.__getitem__)
+
+    triples = _triples(model, alive, tests)
+    model = triples
+    terms = model.basis.terms
+    tests.update({term: _without(model, term) for term in terms})
+    n_candidates = {1: p, 2: math.comb(p, 2), 3: math.comb(p, 3)}
+    return Structure(terms, tests, n_candidates)
+
+
+def _triples(model: Model, alive: Sequence[int], tests: dict[Term, Test]) -> Model:
+    """Three-way terms: those of triangles of pairs, and, where they can all be looked at, any other."""
+    pairs = {term for term in model.basis.terms if len(term) == 2}
+    triangles = [t for t in itertools.combinations(alive, 3) if set(itertools.combinations(t, 2)) <= pairs]
+    found = _test(model, triangles)
+    tests.update(found)
+    by_p = sorted(triangles, key=lambda t: found[t].p_value)
+    chosen = [t for t in by_p if found[t].p_value < FALSE_PAIR / len(triangles)]
+    chosen = list(dict.fromkeys(chosen + by_p[:FREE_TRIANGLES]))
+    if chosen:
+        model = model_of(model.rows, {*model.basis.terms, *chosen})
+    if math.comb(len(alive), 3) <= MAX_TESTS:
+        others = [t for t in itertools.combinations(alive, 3) if t not in triangles]
+        model = _add_while(model, others, tests, lambda _: FALSE_HIGHER / max(len(others), 1))
+    return model
+
+
+def _add_while(model: Model, candidates: Sequence[Term], tests: dict[Term, Test], level) -> Model:
+    """Adds the candidates whose p-value is below their level, and tests again, until none is."""
+    for _ in range(10):
+        left = [term for term in candidates if term not in model.basis.terms]
+        found = _test(model, left)
+        tests.update(found)
+        new = [term for term in found if found[term].p_value < level(term)]
+        if not new:
+            break
+        subsets = {s for term in new for k in range(1, len(term) + 1) for s in itertools.combinations(term, k)}
+        model = model_of(model.rows, {*model.basis.terms, *subsets})
+    return model
+
+
+def _test(model: Model, terms: Sequence[Term]) -> dict[Term, Test]:
+    """The test of each term that is not in the model."""
+    if len(terms) > MAX_TESTS:
+        terms = _largest_scores(model, terms)
+    residual, freedom = model.residual, model.freedom
+    return {term: _score_test(model, residual, freedom, term) for term in terms}
+
+
+def _without(model: Model, term: Term) -> Test:
+    """The test of a term of the model, against the others with their hyper-parameters."""
+    keep = np.ones(len(model.posterior.mean), dtype=bool)
+    keep[model.basis.slices[model.basis.terms.index(term)]] = False
+    s, variance = model.posterior.prior_sd[keep], model.posterior.noise_variance
+    gram, cross = model.products.gram[np.ix_(keep, keep)], model.products.cross[keep]
+    precision = gram * (s[:, None] * s[None, :] / variance) + np.eye(len(s))
+    inverse = np.linalg.inv(np.linalg.cholesky(precision)) if len(s) else np.zeros((0, 0))
+    root = s[:, None] * inverse.T
+    reduced = Model(
+        model.rows,
+        model.basis,
+        model.phi[:, keep],
+        model.products._replace(gram=gram, cross=cross, mean_phi=model.products.mean_phi[keep]),
+        model.posterior._replace(mean=root @ (root.T @ cross) / variance, root=root, prior_sd=s),
+    )
+    return _score_test(reduced, reduced.residual, reduced.freedom, term)
+
+
+def _score_test(model: Model, residual, freedom, term: Term) -> Test:
+    rows, variance = model.rows, model.posterior.noise_variance
+    degrees = term_degrees(term, rows.polynomials.degree, TEST_DEGREE.get(len(term), len(term) + 1))
+    smooth = np.exp(-0.5 * np.sum(degrees - 1.0, axis=1))  # W^{1/2}
+    c = columns(rows.values, term, degrees) * smooth
+    c = c - rows.weight @ c / rows.weight.sum()
+    weighted = rows.weight[:, None] * c
+    u = weighted.T @ residual / variance
+    explained = weighted.T @ (model.phi - model.products.mean_phi) @ model.posterior.root / variance
+    information = weighted.T @ c / variance - explained @ explained.T
+    values, vectors = np.linalg.eigh(information)
+    real = values > 1e-9 * max(values.max(), 1e-300)
+    values, rotated = values[real], (vectors.T @ u)[real]
+    if not len(values):
+        return Test(1.0, 0.0)
+    known = rows.noise_variance is not None
+    p_value = chi_square_tail(values, float(rotated @ rotated), math.inf if known else freedom)
+    return Test(p_value, _log_bayes_factor(values, rotated))
+
+
+def _log_bayes_factor(values, rotated) -> float:
+    """log p(u | T is there)/p(u | not), its size τ² averaged over sizes from what one can just see upwards."""
+    # u ~ N(0, λ) or N(0, λ + τ²λ²)
+    sizes = np.geomspace(1.0, 1e4, 13) / values.max()
+    gains = sizes[:, None] * values
+    each = 0.5 * np.sum(rotated**2 / values * gains / (1.0 + gains) - np.log1p(gains), axis=1)
+    return float(logsumexp(each) - math.log(len(sizes)))
+
+
+def _largest_scores(model: Model, terms: Sequence[Term]) -> list[Term]:
+    """The pairs with the largest scores, all scores at once: Σ_rows residual P_k(x_i) P_l(x_j) is one product."""
+    n_degrees = TEST_DEGREE[2] - 1
+    values = model.rows.values[:, :, 1 : n_degrees + 1]
+    p, n, k = values.shape
+    flat = values.transpose(1, 0, 2).reshape(n, p * k)
+    weighted = (model.rows.weight * model.residual)[:, None] * flat
+    scores = (weighted.T @ flat).reshape(p, k, p, k)
+    decay = np.exp(-np.arange(k))
+    low = np.add.outer(np.arange(k), np.arange(k)) < n_degrees
+    energy = np.einsum("iajb,ab->ij", scores**2, decay[:, None] * decay[None, :] * low)
+    return (
+        sorted(terms, key=lambda t: -energy[t[0], t[1]])[:MAX_TESTS] if len(terms[0]) == 2 else list(terms)[:MAX_TESTS]
+    )
+
+
+def chi_square_tail(weights: Float[np.ndarray, " k"], q: float, freedom: float = math.inf) -> float:
+    """P(Σ_k weights_k χ²_1 > q · χ²_freedom/freedom) by the saddlepoint of Lugannani & Rice."""
+    if q <= 0.0:
+        return 1.0
+    a, d, x = weights / q, np.ones(len(weights)), 1.0
+    if math.isfinite(freedom):
+        a, d, x = np.append(a, -1.0 / freedom), np.append(d, freedom), 0.0
+
+    def slope(z):
+        return np.sum(d * a / (1.0 - 2.0 * a * z)) - x
+
+    top = 0.5 / a.max()
+    bottom = 0.5 / a.min() if a.min() < 0 else -1e8 * top
+    if abs(slope(0.0)) < 1e-6 * np.sqrt(np.sum(d * a**2)):
+        return 0.5
+    inside = (0.0, top * (1.0 - 1e-12)) if slope(0.0) < 0 else (bottom * (1.0 - 1e-12), 0.0)
+    if slope(inside[0]) * slope(inside[1]) > 0:
+        return 1.0 if slope(0.0) > 0 else 0.0
+    z = brentq(slope, *inside, xtol=1e-14 * top, rtol=1e-12)
+    k = -0.5 * np.sum(d * np.log1p(-2.0 * a * z))
+    w = math.copysign(math.sqrt(max(2.0 * (z * x - k), 1e-300)), z)
+    v = z * math.sqrt(np.sum(2.0 * d * a**2 / (1.0 - 2.0 * a * z) ** 2))
+    return float(np.exp(log_ndtr(-(w + math.log(v / w) / w))))
