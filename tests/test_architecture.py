@@ -14,8 +14,9 @@ ROOMS = [
     {"likelihoods", "blocks", "structure"},
     {"network"},
     {"schemes", "objective", "conjugate", "prior", "anova"},
-    {"training"},
+    {"training", "additive"},
     {"inference"},
+    {"estimators"},
 ]
 
 

@@ -4,6 +4,7 @@ from vertebra import activations, datasets, distributions, kernels, likelihoods,
 from vertebra.anova import Effect, attribute, decompose
 from vertebra.blocks import FunctionBlock, InducingPointBlock, PolynomialBlock, RandomFeatureBlock
 from vertebra.distributions import Dropout, GroupLasso, Laplace, Normal, PointMass, kl
+from vertebra.estimators import AdditiveClassifier, AdditiveRegressor
 from vertebra.inference import Diverged, Fitted, Progress, elbo, fit, moments, sample
 from vertebra.kernels import RBF, Dual, Linear, Matern, Periodic, Polynomial
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Poisson, StudentT

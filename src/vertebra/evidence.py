@@ -169,15 +169,20 @@ def best(basis: Basis, products: Products, *, theta=None) -> tuple[Posterior, Ev
 
 
 def averaged(basis: Basis, products: Products, *, rng: np.random.Generator, n_draws: int = 24) -> Posterior:
-    """The posterior averaged over the hyper-parameters: a Gaussian with the mixture's mean and covariance."""
+    """The posterior averaged over the hyper-parameters: a Gaussian with the mixture's mean and covariance.
+
+    Without draws, that at their best values.
+    """
     posterior, evidence = best(basis, products)
-    thetas = evidence.around(posterior.theta, n_draws, rng)
-    members = [_posterior(evidence, theta) for theta in thetas]
+    if not n_draws or not len(posterior.mean):
+        return posterior
+    members = [_posterior(evidence, theta) for theta in evidence.around(posterior.theta, n_draws, rng)]
     means = np.array([m.mean for m in members])
     mean = means.mean(axis=0)
     # Σ = E Σ_θ + Cov m_θ
     covariance = np.mean([m.covariance for m in members], axis=0) + (means - mean).T @ (means - mean) / len(means)
-    return posterior._replace(mean=mean, root=root_of(covariance))
+    prior_sd = np.sqrt(np.mean([m.prior_sd**2 for m in members], axis=0))
+    return posterior._replace(mean=mean, root=root_of(covariance), prior_sd=prior_sd)
 
 
 def root_of(covariance: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import expit, log_ndtr, logsumexp
 
 from vertebra.evidence import Basis, Posterior, Products, basis_of, best, products_of
-from vertebra.polynomials import Polynomials, Term, columns, orthonormal, term_degrees
+from vertebra.polynomials import Polynomials, Term, columns, term_degrees
 
 # The highest total degree of the products that a test looks at, by order.
 TEST_DEGREE = {1: 6, 2: 4, 3: 5}
@@ -50,6 +50,30 @@ class Structure(NamedTuple):
         return tuple(t for t in self.terms if not any(set(t) < set(other) for other in self.terms))
 
 
+def probabilities(structure: Structure) -> dict[Term, float]:
+    """P(T is real) of every term tested: its Bayes factor against the share of real ones, learned order by order."""
+    result = {}
+    for order in {len(term) for term in structure.tests}:
+        factors = {t: test.log_bayes_factor for t, test in structure.tests.items() if len(t) == order}
+        share, n = 0.1, structure.n_candidates.get(order, len(factors))
+        for _ in range(100):
+            odds = {t: math.log(share / (1.0 - share)) + b for t, b in factors.items()}
+            real = {t: float(expit(o)) for t, o in odds.items()}
+            # A Beta(1, 9) prior on the share; candidates not looked at closely count as not real.
+            share = (1.0 + sum(real.values())) / (10.0 + n)
+        result.update(real)
+    return result
+
+
+def discoveries(structure: Structure, fdr: float) -> list[Term]:
+    """The interactions found whose p-values pass Benjamini & Hochberg at level `fdr` among all candidates."""
+    tested = {t: test.p_value for t, test in structure.tests.items() if len(t) > 1}
+    n = sum(max(structure.n_candidates.get(order, 0), sum(len(t) == order for t in tested)) for order in (2, 3))
+    ranked = sorted(tested, key=tested.__getitem__)
+    passed = [k for k, t in enumerate(ranked, start=1) if tested[t] <= fdr * k / n]
+    return [t for t in ranked[: max(passed, default=0)] if t in structure.terms]
+
+
 class Rows(NamedTuple):
     """Centred on nothing yet: polynomials at the rows, the target, the precision weights, the noise if it is known."""
 
@@ -58,11 +82,6 @@ class Rows(NamedTuple):
     y: Float[np.ndarray, " n"]
     weight: Float[np.ndarray, " n"]
     noise_variance: float | None = None
-
-
-def rows_of(x, y, weight, *, degree: int = 12, noise_variance: float | None = None) -> Rows:
-    polynomials = orthonormal(x, weight, degree)
-    return Rows(polynomials, polynomials(x), y, weight, noise_variance)
 
 
 class Model(NamedTuple):
@@ -94,43 +113,58 @@ def model_of(rows: Rows, terms: Iterable[Term]) -> Model:
     return Model(rows, basis, phi, products, best(basis, products)[0])
 
 
-def search(rows: Rows) -> Structure:
-    """The terms that the data support, lower orders first, each tested beside all those found before it."""
+def search(rows: Rows, *, terms: Sequence[Term] | None = None, n_families: int = 1) -> Structure:
+    """The terms that the data support, lower orders first, each tested beside all those found before it.
+
+    With `terms` given, only their tests. `n_families` such searches share the chance of a false term.
+    """
     p = rows.polynomials.n_inputs
     alive = [i for i in range(p) if rows.polynomials.degree[i] > 0]
     tests: dict[Term, Test] = {}
-    model = model_of(rows, [])
-    model = _add_while(model, [(i,) for i in alive], tests, lambda _: FALSE_MAIN / p)
+    if _is_constant(rows):
+        return Structure((), {}, _counts(p))
+    if terms is not None:
+        model = model_of(rows, [t for t in terms if set(t) <= set(alive)])
+    else:
+        model = model_of(rows, [])
+        model = _add_while(model, [(i,) for i in alive], tests, lambda _: FALSE_MAIN / p / n_families)
+        pairs = list(itertools.combinations(alive, 2))
+        active = {i for term in model.basis.terms for i in term}
+        kinds = [2 - len(active & set(pair)) for pair in pairs]
+        counts = [max(kinds.count(kind), 1) for kind in range(3)]
+        level = {
+            pair: FALSE_PAIR * HEREDITY[kind] / counts[kind] / n_families
+            for pair, kind in zip(pairs, kinds, strict=True)
+        }
+        model = _add_while(model, pairs, tests, level.__getitem__)
+        model = _add_triples(model, alive, tests, n_families)
+    tests.update({term: _without(model, term) for term in model.basis.terms})
+    return Structure(model.basis.terms, tests, _counts(p))
 
-    pairs = list(itertools.combinations(alive, 2))
-    active = {i for term in model.basis.terms for i in term}
-    kinds = [2 - len(active & set(pair)) for pair in pairs]
-    counts = [max(kinds.count(kind), 1) for kind in range(3)]
-    level = {pair: FALSE_PAIR * HEREDITY[kind] / counts[kind] for pair, kind in zip(pairs, kinds, strict=True)}
-    model = _add_while(model, pairs, tests, level.__getitem__)
 
-    triples = _triples(model, alive, tests)
-    model = triples
-    terms = model.basis.terms
-    tests.update({term: _without(model, term) for term in terms})
-    n_candidates = {1: p, 2: math.comb(p, 2), 3: math.comb(p, 3)}
-    return Structure(terms, tests, n_candidates)
+def _counts(p: int) -> dict[int, int]:
+    return {order: math.comb(p, order) for order in (1, 2, 3)}
 
 
-def _triples(model: Model, alive: Sequence[int], tests: dict[Term, Test]) -> Model:
+def _is_constant(rows: Rows) -> bool:
+    shown = rows.y[rows.weight > 0]
+    return bool(np.ptp(shown) <= 1e-10 * max(np.abs(shown).max(), 1e-300))
+
+
+def _add_triples(model: Model, alive: Sequence[int], tests: dict[Term, Test], n_families: int) -> Model:
     """Three-way terms: those of triangles of pairs, and, where they can all be looked at, any other."""
     pairs = {term for term in model.basis.terms if len(term) == 2}
     triangles = [t for t in itertools.combinations(alive, 3) if set(itertools.combinations(t, 2)) <= pairs]
     found = _test(model, triangles)
     tests.update(found)
     by_p = sorted(triangles, key=lambda t: found[t].p_value)
-    chosen = [t for t in by_p if found[t].p_value < FALSE_PAIR / len(triangles)]
+    chosen = [t for t in by_p if found[t].p_value < FALSE_PAIR / len(triangles) / n_families]
     chosen = list(dict.fromkeys(chosen + by_p[:FREE_TRIANGLES]))
     if chosen:
         model = model_of(model.rows, {*model.basis.terms, *chosen})
     if math.comb(len(alive), 3) <= MAX_TESTS:
         others = [t for t in itertools.combinations(alive, 3) if t not in triangles]
-        model = _add_while(model, others, tests, lambda _: FALSE_HIGHER / max(len(others), 1))
+        model = _add_while(model, others, tests, lambda _: FALSE_HIGHER / max(len(others), 1) / n_families)
     return model
 
 
