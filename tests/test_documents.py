@@ -1,12 +1,17 @@
-"""The code in the documents runs, and the figures they quote are those in the results."""
+"""The code in the documents runs, the figures they quote are those in the results, and the names they name exist."""
 
+import ast
 import csv
+import functools
+import importlib
+import inspect
 import pathlib
 import re
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
+DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/build-a-network.md"])
@@ -36,3 +41,65 @@ def test_quoted_benchmarks_are_the_recorded_ones():
     assert f"step time × {float(many['step_ratio']):.0f}" in readme
     growth = float(results["memory"][0]["peak_growth_over_data_growth"])
     assert f"peak memory by {growth:.2f} times" in readme
+
+
+def named(document, pattern):
+    """What the inline code of a document names by the pattern, each once."""
+    text = re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.DOTALL)
+    return sorted({name for span in re.findall(r"`([^`]+)`", text) for name in re.findall(pattern, span)})
+
+
+def named_objects(document):
+    """Dotted paths such as vertebra.network.build or vb.Layer."""
+    return named(document, r"(?<![\w.])(?:vertebra|vb)(?:\.[A-Za-z_]\w*)+")
+
+
+def named_tests(document):
+    """(file, function) of names such as tests/test_network.py::test_figure_1d_from_1a; a file alone has no function."""
+    return named(document, r"(tests/\w+\.py)(?:::(\w*))?")
+
+
+def exists(dotted):
+    """Whether attributes lead all the way; a field that a class declares without a value counts as the last of them."""
+    thing = importlib.import_module("vertebra")
+    for name in dotted.split(".")[1:]:
+        declared = [field for base in getattr(thing, "__mro__", ()) for field in inspect.get_annotations(base)]
+        if not hasattr(thing, name) and name not in declared:
+            return False
+        thing = getattr(thing, name, None)
+    return True
+
+
+@functools.cache
+def functions_in(file):
+    return {node.name for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_object_that_is_named_exists(document):
+    for path in (ROOT / "src/vertebra").glob("[!_]*.py"):
+        importlib.import_module(f"vertebra.{path.stem}")  # a module is an attribute of the package once it is imported
+    assert [dotted for dotted in named_objects(document) if not exists(dotted)] == []
+
+
+def test_a_name_that_leads_nowhere_is_seen():
+    for dotted in ("vertebra.network.build", "vb.Layer.features", "vb.Effect.sd", "vertebra.kernels.RBF.ard"):
+        assert exists(dotted)
+    for dotted in ("vertebra.network.built", "vertebra.nowhere", "vb.Layer.features.first", "vb.Effect.se"):
+        assert not exists(dotted)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_test_that_is_named_exists(document):
+    missing = [(file, name) for file, name in named_tests(document) if name and name not in functions_in(file)]
+    assert missing == []
+    assert all((ROOT / file).exists() for file, _ in named_tests(document))
+
+
+@pytest.mark.parametrize(
+    ("document", "n_objects", "n_tests"), [("docs/notation.md", 60, 0), ("docs/paper-map.md", 80, 60)]
+)
+def test_the_pages_about_the_paper_name_objects_and_tests(document, n_objects, n_tests):
+    """So that the tests above cannot pass on an empty page."""
+    assert len(named_objects(document)) >= n_objects
+    assert len([function for _, function in named_tests(document) if function]) >= n_tests

@@ -1,60 +1,198 @@
-"""The four synthetic functions of the paper's experiments, on (0, 1]^10."""
+"""Synthetic functions on (0, 1]^p whose ANOVA is known: the paper's f1–f4, purely additive ones, and classics.
 
-from collections.abc import Callable
+Each is a sum of parts, functions of few inputs. Their components and strengths are computed by quadrature.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import ndtr
+
+Term = tuple[int, ...]
 
 
 class Synthetic(NamedTuple):
     """Rows of one synthetic function: inputs, noisy targets, and the function itself."""
 
-    x: Float[np.ndarray, "n 10"]
+    x: Float[np.ndarray, "n p"]
     y: Float[np.ndarray, " n"]
     f: Float[np.ndarray, " n"]
 
 
-def f1(x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, " n"]:
-    """10 sin(π x1 x2) + 20 (x3 − ½)² + 10 x4 + 5 x5: Friedman's function."""
-    return 10 * np.sin(np.pi * x[:, 0] * x[:, 1]) + 20 * (x[:, 2] - 0.5) ** 2 + 10 * x[:, 3] + 5 * x[:, 4]
+class Part(NamedTuple):
+    """g(x_T): a function of some inputs, called with one array for each."""
+
+    term: Term
+    function: Callable[..., np.ndarray]
 
 
-def f2(x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, " n"]:
-    """10 exp(x1 x2) − 20 cos(x3 + x4 + x5) + 7 arcsin(x9 x10)."""
-    return 10 * np.exp(x[:, 0] * x[:, 1]) - 20 * np.cos(x[:, 2:5].sum(axis=1)) + 7 * np.arcsin(x[:, 8] * x[:, 9])
+class SumOfParts(NamedTuple):
+    """f(x) = Σ g_j(x_{T_j}) on (0, 1]^p. `undecidable` are parts too weak for any method at n = 5000."""
+
+    n_inputs: int
+    parts: tuple[Part, ...]
+    undecidable: tuple[Term, ...] = ()
+
+    def __call__(self, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, " n"]:
+        return sum((part.function(*(x[:, i] for i in part.term)) for part in self.parts), start=np.zeros(len(x)))
+
+    def components(
+        self, points: Mapping[int, np.ndarray] | None = None, weights: Mapping[int, np.ndarray] | None = None
+    ) -> dict[Term, np.ndarray]:
+        """Every I_T on a grid, under a measure of points and weights per input: Gauss–Legendre for the uniform law."""
+        if points is None or weights is None:
+            # 60 nodes: the slowest part, arcsin(x9 x10) with its corner at (1, 1), to 1e-5
+            nodes, each = np.polynomial.legendre.leggauss(60)
+            points = dict.fromkeys(range(self.n_inputs), 0.5 * (nodes + 1.0))
+            weights = dict.fromkeys(range(self.n_inputs), 0.5 * each)
+        total: dict[Term, np.ndarray] = {}
+        for term, function in self.parts:
+            whole = function(*np.meshgrid(*(points[i] for i in term), indexing="ij"))
+            for size in range(len(term) + 1):
+                for kept in itertools.combinations(term, size):
+                    component = whole
+                    for axis, i in enumerate(term):
+                        shape = [-1 if a == axis else 1 for a in range(len(term))]
+                        mean = np.sum(component * weights[i].reshape(shape), axis=axis, keepdims=True)
+                        component = component - mean if i in kept else mean
+                    component = component.reshape([len(points[i]) for i in kept])
+                    total[kept] = total[kept] + component if kept in total else component
+        return total
+
+    def strengths(self) -> dict[Term, float]:
+        """The sd of every component under the uniform law; those below 1e-10 of the largest are zero and left out."""
+        _, each = np.polynomial.legendre.leggauss(60)
+        result = {}
+        for term, component in self.components().items():
+            weight = np.ones(())
+            for _ in term:
+                weight = weight[..., None] * (0.5 * each)
+            result[term] = float(np.sqrt(np.sum(weight * component**2)))
+        del result[()]
+        largest = max(result.values())
+        return {term: s for term, s in sorted(result.items(), key=lambda t: -t[1]) if s > 1e-10 * largest}
+
+    @property
+    def interactions(self) -> tuple[Term, ...]:
+        """The parts of two inputs and more, as the function is written."""
+        return tuple(part.term for part in self.parts if len(part.term) > 1)
+
+    @property
+    def identifiable(self) -> tuple[Term, ...]:
+        """Those that do interact, and can be seen."""
+        real = self.strengths()
+        return tuple(term for term in self.interactions if term in real and term not in self.undecidable)
 
 
-def f3(x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, " n"]:
-    """exp(|x1 x2| + 1) + exp(|x3 + x4| + 1) − 19 cos(x5 + x6) − 10 √(x8² + x9² + x10²)."""
-    return (
-        np.exp(np.abs(x[:, 0] * x[:, 1]) + 1)
-        + np.exp(np.abs(x[:, 2] + x[:, 3]) + 1)
-        - 19 * np.cos(x[:, 4] + x[:, 5])
-        - 10 * np.sqrt((x[:, 7:10] ** 2).sum(axis=1))
-    )
+def _norm(*x):
+    return np.sqrt(sum(each**2 for each in x))
 
 
-def f4(x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, " n"]:
-    """1/(1 + x1² + x2² + x3²) − 5 √exp(x4 + x5) + 10 |x6 + x7| + 6 x8 x9 x10."""
-    return (
-        1 / (1 + (x[:, :3] ** 2).sum(axis=1))
-        - 5 * np.sqrt(np.exp(x[:, 3] + x[:, 4]))
-        + 10 * np.abs(x[:, 5] + x[:, 6])
-        + 6 * x[:, 7] * x[:, 8] * x[:, 9]
-    )
+f1 = SumOfParts(
+    10,
+    (
+        Part((0, 1), lambda a, b: 10 * np.sin(np.pi * a * b)),
+        Part((2,), lambda a: 20 * (a - 0.5) ** 2),
+        Part((3,), lambda a: 10 * a),
+        Part((4,), lambda a: 5 * a),
+    ),
+)
+f2 = SumOfParts(
+    10,
+    (
+        Part((0, 1), lambda a, b: 10 * np.exp(a * b)),
+        Part((2, 3, 4), lambda a, b, c: -20 * np.cos(a + b + c)),
+        Part((8, 9), lambda a, b: 7 * np.arcsin(a * b)),
+    ),
+)
+f3 = SumOfParts(
+    10,
+    (
+        Part((0, 1), lambda a, b: np.exp(np.abs(a * b) + 1)),
+        Part((2, 3), lambda a, b: np.exp(np.abs(a + b) + 1)),
+        Part((4, 5), lambda a, b: -19 * np.cos(a + b)),
+        Part((7, 8, 9), lambda a, b, c: -10 * _norm(a, b, c)),
+    ),
+)
+# On (0, 1] |x6 + x7| is x6 + x7: that part does not interact, whatever the paper says.
+f4 = SumOfParts(
+    10,
+    (
+        Part((0, 1, 2), lambda a, b, c: 1 / (1 + a**2 + b**2 + c**2)),
+        Part((3, 4), lambda a, b: -5 * np.sqrt(np.exp(a + b))),
+        Part((5, 6), lambda a, b: 10 * np.abs(a + b)),
+        Part((7, 8, 9), lambda a, b, c: 6 * a * b * c),
+    ),
+    undecidable=((0, 1, 2),),
+)
+smooth = SumOfParts(
+    10,
+    (
+        Part((0,), lambda a: 3 * np.sin(2 * np.pi * a)),
+        Part((1,), lambda a: 8 * (a - 0.5) ** 2),
+        Part((2,), lambda a: 4 * a),
+        Part((3,), np.exp),
+        Part((4,), lambda a: 2 * np.log(0.1 + a)),
+    ),
+)
+rough = SumOfParts(
+    10,
+    (
+        Part((0,), lambda a: 4 * np.abs(a - 0.4)),
+        Part((2,), lambda a: 2.0 * (a > 0.6)),
+        Part((5,), lambda a: np.floor(4 * a)),
+        Part((7,), lambda a: 3 * np.sqrt(a)),
+    ),
+)
+many = SumOfParts(
+    10, tuple(Part((i,), lambda a, i=i: (1 + 0.3 * i) * np.sin((1 + 0.4 * i) * a + i)) for i in range(10))
+)
+ishigami = SumOfParts(
+    10,
+    (
+        Part((0, 2), lambda a, c: (1 + 0.1 * (np.pi * (2 * c - 1)) ** 4) * np.sin(np.pi * (2 * a - 1))),
+        Part((1,), lambda b: 7 * np.sin(np.pi * (2 * b - 1)) ** 2),
+    ),
+)
+parity = SumOfParts(10, (Part((0, 1, 2), lambda a, b, c: 8 * (a - 0.5) * (b - 0.5) * (c - 0.5) * 4),))
+
+FUNCTIONS: dict[str, SumOfParts] = {
+    "f1": f1,
+    "f2": f2,
+    "f3": f3,
+    "f4": f4,
+    "smooth": smooth,
+    "rough": rough,
+    "many": many,
+    "ishigami": ishigami,
+    "parity": parity,
+}
 
 
-FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"f1": f1, "f2": f2, "f3": f3, "f4": f4}
+def synthetic(
+    name: str, n: int = 5000, *, noise: float = 1.0, seed: int = 0, n_inputs: int = 10, correlation: float = 0.0
+) -> Synthetic:
+    """n rows of one of `FUNCTIONS`: x uniform on (0, 1]^p, y = f(x) + N(0, noise²).
 
-
-def synthetic(name: str, n: int = 5000, *, noise: float = 1.0, seed: int = 0) -> Synthetic:
-    """n rows of f1, f2, f3 or f4: x uniform on (0, 1]^10, y = f(x) + N(0, noise²)."""
+    Inputs beyond the function's own are irrelevant. With `correlation` the inputs are those of a Gaussian copula.
+    """
     if name not in FUNCTIONS:
         raise ValueError(f"`name` must be one of {', '.join(FUNCTIONS)}, got {name!r}.")
     if n < 1 or noise < 0.0:
         raise ValueError(f"`n` must be at least 1 and `noise` not negative, got {n!r} and {noise!r}.")
+    function = FUNCTIONS[name]
+    if n_inputs < function.n_inputs:
+        raise ValueError(f"`n_inputs` must be at least {function.n_inputs}, got {n_inputs!r}.")
+    if not 0.0 <= correlation < 1.0:
+        raise ValueError(f"`correlation` must be at least 0 and below 1, got {correlation!r}.")
     rng = np.random.default_rng(seed)
-    x = 1.0 - rng.random((n, 10))
-    f = FUNCTIONS[name](x)
+    x = 1.0 - rng.random((n, n_inputs))
+    if correlation:
+        shared = rng.standard_normal((n, 1))
+        own = rng.standard_normal((n, n_inputs))
+        x = np.clip(ndtr(np.sqrt(correlation) * shared + np.sqrt(1.0 - correlation) * own), 1e-12, 1.0)
+    f = function(x)
     return Synthetic(x, f + noise * rng.standard_normal(n), f)

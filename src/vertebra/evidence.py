@@ -1,8 +1,10 @@
 """Empirical Bayes for a sum of terms: f = c + Σ_T Σ_k v_{T,k} Π_{i∈T} P_{k_i}(x_i), all in closed form.
 
-The prior of a coefficient is N(0, τ_T² exp(−Σ_{i∈T} α_i (k_i − 1))): one size per term, one smoothness per input. As
-the basis is fixed, ΦᵀΦ is computed once, and the evidence log N(y; 0, σ²I + ΦSΦᵀ) and its gradient in τ, α and σ are
-algebra of the size of the basis: no rows, no minibatches. What the data leave open about τ, α, σ is averaged over.
+The prior of a coefficient is N(0, τ_T² Π_{i∈T} d(α_i, k_i − 1)): one size τ per term, one smoothness α per input. The
+decay d(α, k) = (1 − ε) exp(−αk) + ε exp(−αk/2) is that of a smooth function, with a share ε of a rougher one: without
+it the bands of what evidence takes for smooth are too narrow. As the basis is fixed, ΦᵀΦ is computed once, and the
+evidence log N(y; 0, σ²I + ΦSΦᵀ) with its gradient in τ, α and σ is algebra of the size of the basis: no rows, no
+minibatches. What the data leave open about τ, α, σ is averaged over.
 """
 
 import itertools
@@ -24,6 +26,8 @@ MAX_COLUMNS = 900
 # Hyper-priors on the scale of y of unit variance: log τ² ~ N(log 0.1, 4²), α ~ N(2, 2²). Wide: evidence decides.
 LOG_VARIANCE = (math.log(0.1), 4.0)
 SMOOTHNESS = (2.0, 2.0)
+# ε and the rougher share's decay
+ROUGH_SHARE, ROUGH_DECAY = 0.05, 0.5
 
 
 class Basis(NamedTuple):
@@ -89,12 +93,12 @@ class Evidence:
     def __init__(self, basis: Basis, products: Products):
         self.products = products
         inputs = sorted({i for term in basis.terms for i in term})
-        # log s = map θ[:-1]
-        self.map = np.zeros((len(products.cross), len(basis.terms) + len(inputs)))
+        # log s = sizes log τ² + Σ_i log d(α_i, steps_i)
+        self.sizes = np.zeros((len(products.cross), len(basis.terms)))
+        self.steps = np.zeros((len(products.cross), len(inputs)))
         for t, (term, degrees, rows) in enumerate(zip(basis.terms, basis.degrees, basis.slices, strict=True)):
-            self.map[rows, t] = 1.0
-            for axis, i in enumerate(term):
-                self.map[rows, len(basis.terms) + inputs.index(i)] = -(degrees[:, axis] - 1.0)
+            self.sizes[rows, t] = 1.0
+            self.steps[rows, [inputs.index(i) for i in term]] = degrees - 1.0
         self.scale = max(products.square / max(products.n, 1.0), 1e-300)
         centres = [LOG_VARIANCE[0] + math.log(self.scale)] * len(basis.terms) + [SMOOTHNESS[0]] * len(inputs)
         spreads = [LOG_VARIANCE[1]] * len(basis.terms) + [SMOOTHNESS[1]] * len(inputs)
@@ -107,9 +111,19 @@ class Evidence:
         theta[-1] = theta[-1] + math.log(0.3) if known is None else math.log(known)
         return theta
 
+    def _log_prior_variances(self, theta):
+        """log s of every coefficient, and its derivatives in α."""
+        n_terms = self.sizes.shape[1]
+        smooth = math.log(1.0 - ROUGH_SHARE) - self.steps * theta[n_terms:-1]
+        rough = math.log(ROUGH_SHARE) - ROUGH_DECAY * self.steps * theta[n_terms:-1]
+        decay = np.logaddexp(smooth, rough)
+        slopes = -self.steps * (ROUGH_DECAY + (1.0 - ROUGH_DECAY) * np.exp(smooth - decay))
+        return self.sizes @ theta[:n_terms] + decay.sum(axis=1), slopes
+
     def parts(self, theta):
-        """s, σ², L⁻¹ of A = S^{1/2}ΦᵀΦS^{1/2}/σ² + I, L⁻¹S^{1/2}Φᵀy/σ², and the posterior mean."""
-        s = np.exp(0.5 * np.clip(self.map @ theta[:-1], -40.0 + math.log(self.scale), 20.0 + math.log(self.scale)))
+        """s^{1/2}, σ², L and L⁻¹ of A = S^{1/2}ΦᵀΦS^{1/2}/σ² + I, L⁻¹S^{1/2}Φᵀy/σ², and the posterior mean."""
+        log_s, _ = self._log_prior_variances(theta)
+        s = np.exp(0.5 * np.clip(log_s, -40.0 + math.log(self.scale), 20.0 + math.log(self.scale)))
         variance = math.exp(theta[-1])
         a = self.products.gram * (s[:, None] * s[None, :] / variance)
         a[np.diag_indices_from(a)] += 1.0
@@ -133,7 +147,8 @@ class Evidence:
         away = (theta - self.prior_mean) / self.prior_sd
         if self.products.noise_variance is not None:
             slope, away[-1] = 0.0, 0.0
-        gradient = np.append(self.map.T @ slopes, slope) - away / self.prior_sd
+        in_alpha = self._log_prior_variances(theta)[1].T @ slopes
+        gradient = np.concatenate([self.sizes.T @ slopes, in_alpha, [slope]]) - away / self.prior_sd
         return value - 0.5 * away @ away, gradient
 
     def maximise(self, theta=None) -> Float[np.ndarray, " h"]:

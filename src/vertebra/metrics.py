@@ -1,4 +1,6 @@
-"""Scores of predictions."""
+"""Scores of predictions and of rankings."""
+
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import ArrayLike
@@ -13,3 +15,37 @@ def coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
     """The share of y inside [lower, upper]."""
     y = np.asarray(y)
     return float(np.mean((np.asarray(lower) <= y) & (y <= np.asarray(upper))))
+
+
+def calibration_error(probability: ArrayLike, happened: ArrayLike, n_bins: int = 10) -> float:
+    """The mean gap, over bins of equal size, between stated probabilities and how often it happened."""
+    p, y = np.asarray(probability, dtype=float), np.asarray(happened, dtype=float)
+    if p.shape != y.shape or p.ndim != 1:
+        raise ValueError(f"`probability` and `happened` must be of one length, got {p.shape} and {y.shape}.")
+    bins = np.array_split(np.argsort(p, kind="stable"), min(n_bins, len(p)))
+    return float(sum(len(b) * abs(p[b].mean() - y[b].mean()) for b in bins) / len(p))
+
+
+def interval_calibration(y: ArrayLike, quantiles: ArrayLike, levels: ArrayLike) -> float:
+    """The mean gap between each level and the share of y below its quantile; `quantiles` is (n, levels)."""
+    below = np.mean(np.asarray(y)[:, None] <= np.asarray(quantiles), axis=0)
+    return float(np.mean(np.abs(below - np.asarray(levels))))
+
+
+def top_rank_recall(
+    ranking: Sequence[Iterable], truths: Sequence[Iterable], *, passed_over: Sequence[Iterable] = ()
+) -> float:
+    """The share of true interactions met on the way down a ranking before the first false one (Tsang et al. 2017).
+
+    A proper subset of a true interaction is passed over, and so is anything inside `passed_over`; an interaction counts
+    once; anything else ends the walk. Main effects are not looked at.
+    """
+    wanted, ignored = [frozenset(t) for t in truths], [frozenset(t) for t in passed_over]
+    found: set[frozenset] = set()
+    for term in map(frozenset, ranking):
+        if len(term) < 2 or any(term < truth for truth in wanted) or any(term <= group for group in ignored):
+            continue
+        if term not in wanted:
+            break
+        found.add(term)
+    return len(found) / len(wanted) if wanted else 1.0
