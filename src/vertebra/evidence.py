@@ -9,7 +9,7 @@ minibatches. What the data leave open about τ, α, σ is averaged over.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,11 +49,11 @@ class Basis(NamedTuple):
         return [slice(a, b) for a, b in itertools.pairwise(ends)]
 
 
-def basis_of(polynomials: Polynomials, terms: Sequence[Term]) -> Basis:
-    """The basis of some terms, with lower degrees where there are very many columns."""
+def basis_of(polynomials: Polynomials, terms: Sequence[Term], total_degree: Mapping[int, int] = TOTAL_DEGREE) -> Basis:
+    """The basis of some terms up to a total degree by order, lower where there would be very many columns."""
     terms = tuple(terms)
     for lower in range(8):
-        totals = {t: max(TOTAL_DEGREE.get(len(t), HIGHER_TOTAL) - lower, len(t) + 1) for t in terms}
+        totals = {t: max(total_degree.get(len(t), HIGHER_TOTAL) - lower, len(t) + 1) for t in terms}
         degrees = tuple(term_degrees(term, polynomials.degree, totals[term]) for term in terms)
         if sum(map(len, degrees)) <= MAX_COLUMNS:
             break
@@ -151,21 +151,22 @@ class Evidence:
         gradient = np.concatenate([self.sizes.T @ slopes, in_alpha, [slope]]) - away / self.prior_sd
         return value - 0.5 * away @ away, gradient
 
-    def maximise(self, theta=None) -> Float[np.ndarray, " h"]:
+    def maximise(self, tolerance: float = 1e-9) -> Float[np.ndarray, " h"]:
+        """θ of the highest evidence; `tolerance` is the relative gain at which to stop."""
+
         def loss(theta):
             value, gradient = self(theta)
             return -value, -gradient
 
-        found = minimize(
-            loss, self.start() if theta is None else theta, jac=True, method="L-BFGS-B", options={"maxiter": 200}
-        )
-        return found.x
+        options = {"maxiter": 200, "ftol": tolerance}
+        return minimize(loss, self.start(), jac=True, method="L-BFGS-B", options=options).x
 
     def around(self, theta, n_draws: int, rng: np.random.Generator) -> Float[np.ndarray, "draws h"]:
         """Draws of θ from N(θ̂, H⁻¹), H the curvature of the evidence at its maximum, in pairs about it."""
         step = 1e-3
         units = step * np.eye(len(theta))
-        hessian = np.array([(self(theta - e)[1] - self(theta + e)[1]) / (2.0 * step) for e in units])
+        slope = self(theta)[1]
+        hessian = np.array([(slope - self(theta + e)[1]) / step for e in units])
         values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
         # Curvature below the hyper-prior's is rounding or a ridge: the prior's is used.
         values = np.maximum(values, 1.0 / self.prior_sd.max() ** 2)
@@ -176,11 +177,10 @@ class Evidence:
         return theta + away
 
 
-def best(basis: Basis, products: Products, *, theta=None) -> tuple[Posterior, Evidence]:
+def best(basis: Basis, products: Products, *, tolerance: float = 1e-9) -> tuple[Posterior, Evidence]:
     """The posterior at the hyper-parameters of the highest evidence."""
     evidence = Evidence(basis, products)
-    theta = evidence.maximise(theta)
-    return _posterior(evidence, theta), evidence
+    return _posterior(evidence, evidence.maximise(tolerance)), evidence
 
 
 def averaged(basis: Basis, products: Products, *, rng: np.random.Generator, n_draws: int = 24) -> Posterior:
