@@ -8,6 +8,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 # No time limit per example on a shared machine; the same examples each time where a red run blocks others.
 settings.register_profile("vertebra", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -15,6 +16,13 @@ settings.load_profile("vertebra")
 
 # Implicit broadcasting between ranks hides mistakes: every such place is written out.
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread_each():
+    """Tests run side by side: threads of LAPACK's own would fight for the cores."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 @pytest.fixture

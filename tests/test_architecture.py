@@ -14,7 +14,7 @@ ROOMS = [
     {"likelihoods", "blocks", "structure"},
     {"network"},
     {"schemes", "objective", "conjugate", "prior", "anova"},
-    {"training", "additive"},
+    {"training", "additive", "sparsity"},
     {"inference"},
     {"estimators"},
 ]

@@ -57,14 +57,15 @@ def fit_gaussian(
     rng: np.random.Generator,
     report: Callable[[str], None] = lambda _: None,
     clusters: Sequence[Term] | None = None,
+    within: Sequence[Term] | None = None,
 ) -> Additive:
     """Gaussian noise. Each output has its own tests, smoothness and noise; they share the clusters.
 
-    `clusters` are found unless given; a constant target has none.
+    `clusters` are found unless given, `within` some sets of inputs where these are given; a constant target has none.
     """
     polynomials = orthonormal(x, weight)
     rows = [Rows(polynomials, polynomials(x), target, weight) for target in y.T]
-    structures, basis = _structure(rows, clusters, report)
+    structures, basis = _structure(rows, clusters, within, report)
     report("averaging over the hyper-parameters")
     fitted = [_fit_rows(basis, each, rng) for each in rows]
     scales = np.sqrt([max(f.noise_variance, 1e-12) for f in fitted])
@@ -81,6 +82,7 @@ def fit_classes(
     rng: np.random.Generator,
     report: Callable[[str], None] = lambda _: None,
     clusters: Sequence[Term] | None = None,
+    within: Sequence[Term] | None = None,
 ) -> Additive:
     """Two classes: one logit of the second. More: a logit each, whose weights are taken as independent given η."""
     polynomials = orthonormal(x, weight)
@@ -92,7 +94,7 @@ def fit_classes(
     eta = np.tile(np.log(share / (1.0 - share)) if n_outputs == 1 else np.log(share), (len(x), 1))
     working = _working(polynomials, values, hits, eta, weight)
     # Structure at the constant, a fit of it, and structure again at that fit, whose weights are nearer the truth.
-    structures, basis = _structure(working, clusters, report)
+    structures, basis = _structure(working, clusters, within, report)
     posteriors = None
     for _ in range(2 if clusters is None else 1):
         for _ in range(N_REWEIGHTINGS):
@@ -103,7 +105,7 @@ def fit_classes(
                 break
         if clusters is None:
             working = _working(polynomials, values, hits, eta, weight)
-            structures, again = _structure(working, None, report)
+            structures, again = _structure(working, None, within, report)
             if again.terms == basis.terms:
                 break
             basis = again
@@ -113,11 +115,11 @@ def fit_classes(
     return _assemble(basis, fitted, structures, likelihood, x.shape[1])
 
 
-def _structure(rows: list[Rows], clusters, report) -> tuple[tuple[Structure, ...], Basis]:
+def _structure(rows: list[Rows], clusters, within, report) -> tuple[tuple[Structure, ...], Basis]:
     """The terms of all outputs together, with all their subsets."""
     if clusters is None:
         report("testing terms")
-        structures = tuple(search(each, n_families=len(rows)) for each in rows)
+        structures = tuple(search(each, within=within, n_families=len(rows)) for each in rows)
         terms = {term for structure in structures for term in structure.terms}
     else:
         terms = {s for c in clusters for k in range(1, len(c) + 1) for s in itertools.combinations(sorted(c), k)}

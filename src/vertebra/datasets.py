@@ -59,7 +59,7 @@ class SumOfParts(NamedTuple):
                         mean = np.sum(component * weights[i].reshape(shape), axis=axis, keepdims=True)
                         component = component - mean if i in kept else mean
                     component = component.reshape([len(points[i]) for i in kept])
-                    total[kept] = total[kept] + component if kept in total else component
+                    total[kept] = np.asarray(total[kept] + component if kept in total else component)
         return total
 
     def strengths(self) -> dict[Term, float]:

@@ -22,18 +22,22 @@ from threadpoolctl import threadpool_limits
 from vertebra import schemes
 from vertebra.additive import Additive, fit_classes, fit_gaussian
 from vertebra.anova import Effect, attribute, decompose
+from vertebra.distributions import Gaussian as GaussianPosterior
 from vertebra.inference import fit, moments, sample
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from vertebra.network import build
 from vertebra.polynomials import Term
 from vertebra.skeleton import additive
+from vertebra.sparsity import clusters_of, group_lasso_path
 from vertebra.structure import discoveries, probabilities
 
 # What each scheme is built with on the found clusters. Widths d¹, …, d^L; the last is the number of outputs.
 SCHEMES: dict[str, dict[str, Any]] = {
-    "mc_dropout": dict(widths=(24, 24), options=dict(rate=0.02), n_restarts=2),
+    "mc_dropout": dict(widths=(24, 24), options=dict(rate=0.002), n_restarts=2),
     "mean_field": dict(widths=(16,), options={}, n_restarts=2),
-    "random_features": dict(widths=(), options=dict(r=100, activation="erf"), n_restarts=1),
+    "random_features": dict(
+        widths=(), options=dict(r=100, activation="erf", posterior=GaussianPosterior(spread=0.0)), n_restarts=1
+    ),
     "deep_kernel_learning": dict(widths=(16, 24), options={}, n_restarts=4),
     "deep_random_features": dict(widths=(), options=dict(r=150, n_blocks=2, activation="erf"), n_restarts=1),
     "inducing_points": dict(widths=(), options=dict(r=40), n_restarts=1),
@@ -51,12 +55,16 @@ class _Additive(BaseEstimator):
         self,
         scheme: str = "auto",
         *,
+        structure: str = "tests",
+        n_subnetworks: int = 10,
         clusters: Sequence[Sequence[int]] | None = None,
         n_steps: int = 4000,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
     ):
         self.scheme = scheme
+        self.structure = structure
+        self.n_subnetworks = n_subnetworks
         self.clusters = clusters
         self.n_steps = n_steps
         self.random_state = random_state
@@ -68,8 +76,12 @@ class _Additive(BaseEstimator):
         """Checks what was set, and standardises X."""
         if self.scheme != "auto" and self.scheme not in SCHEMES:
             raise ValueError(f'`scheme` must be "auto" or one of {", ".join(SCHEMES)}, got {self.scheme!r}.')
-        if not isinstance(self.n_steps, numbers.Integral) or self.n_steps < 1:
-            raise ValueError(f"`n_steps` must be a whole number of at least 1, got {self.n_steps!r}.")
+        if self.structure not in ("tests", "group_lasso"):
+            raise ValueError(f'`structure` must be "tests" or "group_lasso", got {self.structure!r}.')
+        for name in ("n_steps", "n_subnetworks"):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Integral) or value < 1:
+                raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
         if not weight.any():
             raise ValueError("`sample_weight` must have at least one weight above 0.")
         self._x_mean = np.average(X, axis=0, weights=weight)
@@ -90,6 +102,17 @@ class _Additive(BaseEstimator):
                 raise ValueError(f"`clusters` must hold groups of inputs, got {cluster!r}.")
             clusters.append(tuple(sorted({self._position(name, names) for name in cluster})))
         return clusters
+
+    def _within(self, x, targets, report) -> list[Term] | None:
+        """The sets of inputs that the sub-networks of a group lasso read, over all targets; None for tests alone."""
+        if self.structure == "tests" or self.clusters is not None:
+            return None
+        report("fitting a path of group-lasso penalties")
+        sets = []
+        for k, target in enumerate(targets.T):
+            path = group_lasso_path(x, target, key=jr.fold_in(self._key, k), n_subnetworks=self.n_subnetworks)
+            sets += clusters_of(path, x)
+        return sets
 
     def _finish(self, found: Additive, likelihood: Likelihood, x, y, weight, report) -> None:
         """Keeps the closed form, or fits the scheme's network on the clusters that were found."""
@@ -180,7 +203,7 @@ class _Additive(BaseEstimator):
             raise ValueError(f"`fdr` must be between 0 and 1, got {fdr!r}.")
         kept = {self._named(term) for term in discoveries(self._structures[output], fdr)}
         table = self.effects(level=level, baseline=baseline, output=output)
-        return table[[term in kept for term in table["term"]]].reset_index(drop=True)
+        return table[np.array([term in kept for term in table["term"]], dtype=bool)].reset_index(drop=True)
 
     def effect(
         self,
@@ -323,6 +346,11 @@ class AdditiveRegressor(RegressorMixin, _Additive):
         "auto": polynomial features on the clusters, all in closed form. Or the name of a scheme of the paper
         ("mc_dropout", "random_features", "deep_kernel_learning", "deep_random_features", "mean_field",
         "inducing_points"), built on the clusters found and trained by the ELBO.
+    structure : {"tests", "group_lasso"}
+        How the clusters are found: by tests of every term, or by the paper's group lasso on the first layer of
+        `n_subnetworks` sub-networks, whose reading sets the tests then split.
+    n_subnetworks : int
+        For the group lasso.
     clusters : groups of inputs, optional
         What each sub-network reads, by name or position; found by tests unless given.
     n_steps : int
@@ -350,7 +378,8 @@ class AdditiveRegressor(RegressorMixin, _Additive):
             self._y_scale = np.where(spread > 0, spread, 1.0)
             z = (targets - self._y_mean) / self._y_scale
             report = self._report()
-            found = fit_gaussian(x, z, weight, rng=rng, report=report, clusters=clusters)
+            within = self._within(x[weight > 0], z[weight > 0], report)
+            found = fit_gaussian(x, z, weight, rng=rng, report=report, clusters=clusters, within=within)
             self._finish(found, Gaussian(), x, z, weight, report)
         return self
 
@@ -438,7 +467,11 @@ class AdditiveClassifier(ClassifierMixin, _Additive):
             self._known = {}
             report = self._report()
             n_classes = len(self.classes_)
-            found = fit_classes(x, codes, n_classes, weight, rng=rng, report=report, clusters=clusters)
+            # a least-squares fit of the classes' indicators tells which inputs go together
+            hits = (codes[:, None] == np.arange(1 if n_classes == 2 else 0, n_classes)).astype(float)
+            hits = (hits - hits.mean(axis=0)) / np.maximum(hits.std(axis=0), 1e-12)
+            within = self._within(x[weight > 0], hits[weight > 0], report)
+            found = fit_classes(x, codes, n_classes, weight, rng=rng, report=report, clusters=clusters, within=within)
             likelihood = Bernoulli() if n_classes == 2 else Categorical(n_classes)
             self._finish(found, likelihood, x, codes.astype(float), weight, report)
         return self

@@ -27,7 +27,7 @@ MAX_COLUMNS = 900
 LOG_VARIANCE = (math.log(0.1), 4.0)
 SMOOTHNESS = (2.0, 2.0)
 # ε and the rougher share's decay
-ROUGH_SHARE, ROUGH_DECAY = 0.05, 0.5
+ROUGH_SHARE, ROUGH_DECAY = 0.05, 0.4
 
 
 class Basis(NamedTuple):
@@ -234,7 +234,7 @@ def products_of(
 
 def with_constant(
     posterior: Posterior, products: Products, total: float
-) -> tuple[Float[np.ndarray, " m+1"], Float[np.ndarray, "m+1 m+1"]]:
+) -> tuple[Float[np.ndarray, " m1"], Float[np.ndarray, "m1 m1"]]:
     """Mean and covariance of (c, v): c = ȳ − φ̄ᵀv + N(0, σ²/Σ weights)."""
     lift = np.concatenate([-products.mean_phi[None], np.eye(len(posterior.mean))])
     mean = lift @ posterior.mean

@@ -5,19 +5,21 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import ArrayLike
 
+Values = ArrayLike | Sequence
 
-def rmse(y: ArrayLike, prediction: ArrayLike) -> float:
+
+def rmse(y: Values, prediction: Values) -> float:
     """√ mean (y − prediction)²."""
     return float(np.sqrt(np.mean((np.asarray(y) - np.asarray(prediction)) ** 2)))
 
 
-def coverage(y: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
+def coverage(y: Values, lower: Values, upper: Values) -> float:
     """The share of y inside [lower, upper]."""
     y = np.asarray(y)
     return float(np.mean((np.asarray(lower) <= y) & (y <= np.asarray(upper))))
 
 
-def calibration_error(probability: ArrayLike, happened: ArrayLike, n_bins: int = 10) -> float:
+def calibration_error(probability: Values, happened: Values, n_bins: int = 10) -> float:
     """The mean gap, over bins of equal size, between stated probabilities and how often it happened."""
     p, y = np.asarray(probability, dtype=float), np.asarray(happened, dtype=float)
     if p.shape != y.shape or p.ndim != 1:
@@ -26,7 +28,7 @@ def calibration_error(probability: ArrayLike, happened: ArrayLike, n_bins: int =
     return float(sum(len(b) * abs(p[b].mean() - y[b].mean()) for b in bins) / len(p))
 
 
-def interval_calibration(y: ArrayLike, quantiles: ArrayLike, levels: ArrayLike) -> float:
+def interval_calibration(y: Values, quantiles: Values, levels: Values) -> float:
     """The mean gap between each level and the share of y below its quantile; `quantiles` is (n, levels)."""
     below = np.mean(np.asarray(y)[:, None] <= np.asarray(quantiles), axis=0)
     return float(np.mean(np.abs(below - np.asarray(levels))))

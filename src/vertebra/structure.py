@@ -22,11 +22,15 @@ from vertebra.polynomials import Polynomials, Term, columns, term_degrees
 TEST_DEGREE = {1: 6, 2: 4, 3: 5}
 MODEL_DEGREE = {1: 9, 2: 7, 3: 6}
 # The chance of any false term, by order: main effects, pairs, and higher terms without their lower ones.
-FALSE_MAIN, FALSE_PAIR, FALSE_HIGHER = 0.01, 0.02, 0.005
+FALSE_MAIN, FALSE_PAIR, FALSE_HIGHER = 0.005, 0.01, 0.0025
 # Of the pairs' share, what goes to pairs of two active inputs, of one, of none.
 HEREDITY = (0.9, 0.08, 0.02)
 # So many candidates of an order are tested exactly; of more, those with the largest scores.
 MAX_TESTS = 300
+# So many terms enter the model at once.
+BATCH = 4
+# More three-way candidates than this are looked at only where their pairs are there.
+MAX_TRIPLES = 300
 # Triangles of pairs whose three-way term is let in unasked, to be shrunk by its own evidence.
 FREE_TRIANGLES = 10
 
@@ -114,10 +118,17 @@ def model_of(rows: Rows, terms: Iterable[Term]) -> Model:
     return Model(rows, basis, phi, products, best(basis, products, tolerance=1e-6)[0])
 
 
-def search(rows: Rows, *, terms: Sequence[Term] | None = None, n_families: int = 1) -> Structure:
+def search(
+    rows: Rows,
+    *,
+    terms: Sequence[Term] | None = None,
+    within: Sequence[Term] | None = None,
+    n_families: int = 1,
+) -> Structure:
     """The terms that the data support, lower orders first, each tested beside all those found before it.
 
-    With `terms` given, only their tests. `n_families` such searches share the chance of a false term.
+    With `terms` given, only their tests; with `within`, only terms that lie inside one of these sets of inputs are
+    looked for. `n_families` such searches share the chance of a false term.
     """
     p = rows.polynomials.n_inputs
     alive = [i for i in range(p) if rows.polynomials.degree[i] > 0]
@@ -128,8 +139,9 @@ def search(rows: Rows, *, terms: Sequence[Term] | None = None, n_families: int =
         model = model_of(rows, [t for t in terms if set(t) <= set(alive)])
     else:
         model = model_of(rows, [])
-        model = _add_while(model, [(i,) for i in alive], tests, lambda _: FALSE_MAIN / p / n_families)
-        pairs = list(itertools.combinations(alive, 2))
+        mains = _candidates(alive, 1, within)
+        model = _add_while(model, mains, tests, lambda _: FALSE_MAIN / p / n_families)
+        pairs = _candidates(alive, 2, within)
         active = {i for term in model.basis.terms for i in term}
         kinds = [2 - len(active & set(pair)) for pair in pairs]
         counts = [max(kinds.count(kind), 1) for kind in range(3)]
@@ -138,7 +150,9 @@ def search(rows: Rows, *, terms: Sequence[Term] | None = None, n_families: int =
             for pair, kind in zip(pairs, kinds, strict=True)
         }
         model = _add_while(model, pairs, tests, level.__getitem__)
-        model = _add_triples(model, alive, tests, n_families)
+        # A term that stood for one that came after it goes again.
+        model = _drop_explained(model, lambda t: level.get(t, FALSE_MAIN / p / n_families))
+        model = _add_triples(model, _candidates(alive, 3, within), tests, n_families)
     tests.update({term: _without(model, term) for term in model.basis.terms})
     return Structure(model.basis.terms, tests, _counts(p))
 
@@ -152,10 +166,17 @@ def _is_constant(rows: Rows) -> bool:
     return bool(np.ptp(shown) <= 1e-10 * max(np.abs(shown).max(), 1e-300))
 
 
-def _add_triples(model: Model, alive: Sequence[int], tests: dict[Term, Score], n_families: int) -> Model:
+def _candidates(alive: Sequence[int], order: int, within: Sequence[Term] | None) -> list[Term]:
+    if order == 3 and within is None and math.comb(len(alive), 3) > MAX_TRIPLES:
+        return []
+    terms = itertools.combinations(alive, order)
+    return [t for t in terms if within is None or any(set(t) <= set(group) for group in within)]
+
+
+def _add_triples(model: Model, triples: Sequence[Term], tests: dict[Term, Score], n_families: int) -> Model:
     """Three-way terms: those of triangles of pairs, and, where they can all be looked at, any other."""
     pairs = {term for term in model.basis.terms if len(term) == 2}
-    triangles = [t for t in itertools.combinations(alive, 3) if set(itertools.combinations(t, 2)) <= pairs]
+    triangles = _triangles(pairs)
     found = _test(model, triangles)
     tests.update(found)
     by_p = sorted(triangles, key=lambda t: found[t].p_value)
@@ -163,24 +184,45 @@ def _add_triples(model: Model, alive: Sequence[int], tests: dict[Term, Score], n
     chosen = list(dict.fromkeys(chosen + by_p[:FREE_TRIANGLES]))
     if chosen:
         model = model_of(model.rows, {*model.basis.terms, *chosen})
-    if math.comb(len(alive), 3) <= MAX_TESTS:
-        others = [t for t in itertools.combinations(alive, 3) if t not in triangles]
+    others = [t for t in triples if t not in triangles]
+    if len(others) <= MAX_TESTS:
         model = _add_while(model, others, tests, lambda _: FALSE_HIGHER / max(len(others), 1) / n_families)
     return model
 
 
+def _triangles(pairs: set[Term]) -> list[Term]:
+    """Three inputs of which every two are a pair."""
+    inputs = sorted({i for pair in pairs for i in pair})
+    near = {i: {j for pair in pairs if i in pair for j in pair if j > i} for i in inputs}
+    return sorted({(i, j, k) for i in inputs for j in near[i] for k in near[i] & near[j] if j < k})
+
+
 def _add_while(model: Model, candidates: Sequence[Term], tests: dict[Term, Score], level) -> Model:
-    """Adds the candidates whose p-value is below their level, and tests again, until none is."""
-    for _ in range(10):
-        left = [term for term in candidates if term not in model.basis.terms]
-        found = _test(model, left)
+    """Adds candidates whose p-value is below their level, the strongest few at a time, and tests again, until none is.
+
+    Few at a time, because where inputs are correlated a real term makes others look real until it is in the model.
+    """
+    while True:
+        found = _test(model, [term for term in candidates if term not in model.basis.terms])
         tests.update(found)
         new = [term for term in found if found[term].p_value < level(term)]
         if not new:
-            break
+            return model
+        new = sorted(new, key=lambda t: found[t].p_value)[:BATCH]
         subsets = {s for term in new for k in range(1, len(term) + 1) for s in itertools.combinations(term, k)}
         model = model_of(model.rows, {*model.basis.terms, *subsets})
-    return model
+
+
+def _drop_explained(model: Model, level) -> Model:
+    """Takes out, the weakest first, terms that lie in no other and that the rest of the model explains."""
+    while True:
+        terms = model.basis.terms
+        outer = [t for t in terms if not any(set(t) < set(other) for other in terms)]
+        beside = {t: _without(model, t).p_value for t in outer}
+        weakest = max(beside, key=lambda t: beside[t] / level(t), default=None)
+        if weakest is None or beside[weakest] <= level(weakest):
+            return model
+        model = model_of(model.rows, [t for t in terms if t != weakest])
 
 
 def _test(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
