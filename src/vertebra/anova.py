@@ -105,7 +105,7 @@ def decompose(
     nodes: int | None = None,
     points: int | None = None,
     output: int = 0,
-    n_draws: int = 1000,
+    n_draws: int | None = None,
 ) -> dict[Term, Effect]:
     """Every component of f up to `order` (all there are unless given), strongest first; () is the constant.
 
@@ -116,7 +116,10 @@ def decompose(
     - `points`: so many further points between the extremes of each input, to look at.
     - `terms`: only these.
     - `output`: which of several outputs, or latent functions.
+    - `n_draws`: 1000 where f is linear in the uncertain weights and a draw costs nothing, else 200.
     """
+    if n_draws is None:
+        n_draws = 1000 if network.is_linear_in_v else 200
     rows, weights, anchor = _checked(network, x, weight, baseline, output, n_draws)
     axes = _axes(network, rows, weights, anchor, nodes, points)
     wanted = None if terms is None else {tuple(sorted(term)) for term in terms}
@@ -152,7 +155,7 @@ def attribute(
     baseline: ArrayLike | None = None,
     nodes: int | None = None,
     output: int = 0,
-    n_draws: int = 200,
+    n_draws: int = 100,
 ) -> dict[Term, Local]:
     """The local decomposition: what each term adds at each of `rows`; the means sum to the prediction."""
     data, weights, anchor = _checked(network, x, weight, baseline, output, n_draws)

@@ -57,7 +57,7 @@ class _Additive(BaseEstimator):
         *,
         structure: str = "tests",
         n_subnetworks: int = 10,
-        clusters: Sequence[Sequence[int]] | None = None,
+        clusters: Sequence[Any] | None = None,
         n_steps: int = 4000,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
@@ -144,7 +144,7 @@ class _Additive(BaseEstimator):
         order: int | None = None,
         level: float = 0.95,
         *,
-        baseline: Sequence[float] | None = None,
+        baseline: Any = None,
         output: int = 0,
     ) -> pd.DataFrame:
         """Every term found, strongest first.
@@ -195,7 +195,7 @@ class _Additive(BaseEstimator):
         return pd.DataFrame(rows, columns=columns).sort_values("strength", ascending=False, ignore_index=True)
 
     def interactions(
-        self, fdr: float = 0.05, *, level: float = 0.95, baseline: Sequence[float] | None = None, output: int = 0
+        self, fdr: float = 0.05, *, level: float = 0.95, baseline: Any = None, output: int = 0
     ) -> pd.DataFrame:
         """The rows of `effects` of order 2 and more whose expected share of false ones is at most `fdr`."""
         check_is_fitted(self, "_network")
@@ -211,7 +211,7 @@ class _Additive(BaseEstimator):
         level: float = 0.95,
         simultaneous: bool = False,
         *,
-        baseline: Sequence[float] | None = None,
+        baseline: Any = None,
         output: int = 0,
         points: int | None = None,
     ) -> pd.DataFrame:
@@ -254,7 +254,7 @@ class _Additive(BaseEstimator):
             table[name] = self._unit(output) * values[kept].ravel()
         return pd.DataFrame(table)
 
-    def eval_terms(self, X, *, baseline: Sequence[float] | None = None, output: int = 0) -> pd.DataFrame:
+    def eval_terms(self, X, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
         """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it."""
         check_is_fitted(self, "_network")
         x = self._standard(validate_data(self, X, reset=False, dtype=np.float64))
