@@ -30,7 +30,7 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet torch==2.13.0 && $(BIN)/python -m pip install --quiet --editable '.[oracles]' \
+	$(BIN)/python -m pip install --quiet torch==2.13.0 && $(BIN)/python -m pip install --quiet --editable '.[oracles,experiments]' \
 		|| echo 'torch or gpytorch could not be installed: the tests against them in tests/test_oracles.py will skip.'
 	touch $@
 

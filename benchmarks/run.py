@@ -6,5 +6,5 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 
-for name in ("additive", "deep_gp", "subnetworks", "memory"):
+for name in ("additive", "deep_gp", "subnetworks", "memory", "ebm"):
     subprocess.run([sys.executable, str(HERE / f"{name}.py")], check=True)
