@@ -596,6 +596,7 @@ def tables(table: Table) -> str:
         "and in brackets what Monte Carlo error alone would leave of it. *sd ratio*: scheme's sd of f over NUTS', "
         "median over rows and 10–90 % range. *sd of f*: median over rows. *Coverage*: of the true f by 95 % intervals. "
         "*Rmse*: of the mean of f to the true f, for classes of P(y = 1). "
+        f"Rows where NUTS' sd of f is below {STILL:g} count for coverage and rmse only. "
         f"†: some split-R̂ of f in the region is above {MIXED}."
     ]
     for problem in table.problems():

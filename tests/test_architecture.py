@@ -22,7 +22,9 @@ ROOMS = [
 
 def imports(path):
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("vertebra"):
+        if isinstance(node, ast.ImportFrom) and node.module == "vertebra":
+            yield from ((a.name, node) for a in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("vertebra"):
             yield node.module.removeprefix("vertebra").lstrip(".").split(".")[0], node
         if isinstance(node, ast.Import):
             yield from ((a.name.split(".")[1], node) for a in node.names if a.name.startswith("vertebra."))
