@@ -211,10 +211,10 @@ def render(path: pathlib.Path) -> str:
         "|---|---|---|---|---|",
     ]
     for v in (1.0, 3.0, 5.0):
-        cells = [
-            f"{pick('recall', function=f, noise_variance=v)[:10].mean():.3f} ({pick('recall_paper', function=f, noise_variance=v)[:10].mean():.2f})"
-            for f in functions
-        ]
+        cells = []
+        for f in functions:
+            ours, paper = (pick(q, function=f, noise_variance=v)[:10].mean() for q in ("recall", "recall_paper"))
+            cells.append(f"{ours:.3f} ({paper:.2f})")
         lines.append("| " + " | ".join([f"{v:g}", *cells]) + " |")
     lines += [
         "",
@@ -278,9 +278,8 @@ def render(path: pathlib.Path) -> str:
     for scheme in ("mc_dropout", "random_features", "deep_kernel_learning", "deep_random_features"):
         where = dict(function="f1", scheme=scheme)
         worst = max(abs(pick(f"strength {t}", **where).mean() / s - 1) for t, s in FUNCTIONS["f1"].strengths().items())
-        lines.append(
-            f"| {scheme} | {pick('rmse', **where).mean():.3f} | {pick('first_and_alone', **where).mean():.2f} | {100 * worst:.1f} % |"
-        )
+        error, first = (pick(q, **where).mean() for q in ("rmse", "first_and_alone"))
+        lines.append(f"| {scheme} | {error:.3f} | {first:.2f} | {100 * worst:.1f} % |")
     return "\n".join(lines) + "\n"
 
 

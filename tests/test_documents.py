@@ -103,3 +103,33 @@ def test_the_pages_about_the_paper_name_objects_and_tests(document, n_objects, n
     """So that the tests above cannot pass on an empty page."""
     assert len(named_objects(document)) >= n_objects
     assert len([function for _, function in named_tests(document) if function]) >= n_tests
+
+
+def test_quoted_figures_of_the_additive_study_are_the_recorded_ones():
+    with (ROOT / "experiments/results/additive.csv").open() as file:
+        rows = list(csv.DictReader(file))
+
+    def values(quantity, function, noise_variance="1.0", seeds=10):
+        return [
+            float(r["value"])
+            for r in rows
+            if (r["quantity"], r["function"], r["noise_variance"]) == (quantity, function, noise_variance)
+            and (r["n_inputs"], r["correlation"], r["scheme"]) == ("10", "0.0", "auto")
+        ][:seeds]
+
+    def cells(quantity, digits, **where):
+        means = [sum(v) / len(v) for v in (values(quantity, f, **where) for f in ("f1", "f2", "f3", "f4"))]
+        return " | ".join(f"{mean:.{digits}f}" for mean in means)
+
+    readme = (ROOT / "README.md").read_text()
+    assert f"| RMSE to the true f | {cells('rmse', 3)} |" in readme
+    assert f"| 95 % intervals of f cover | {cells('coverage_f', 2)} |" in readme
+    recall = cells("recall", 2, noise_variance="5.0")
+    assert f"| top-rank recall of interactions, noise variance 5 | {recall} |" in readme
+    null = [v for f in ("smooth", "rough", "many") for v in values("n_reported", f, seeds=None)]
+    assert f"On {len(null)} tables without any interaction it reported one in {sum(v > 0 for v in null)}." in readme
+    with (ROOT / "benchmarks/results/ebm.csv").open() as file:
+        ratios = [(row["fit"], float(row["ratio"])) for row in csv.DictReader(file)]
+    first, later = ([r for fit, r in ratios if fit == kind] for kind in ("first", "later"))
+    assert f"takes {first[0]:.2f} times as long" in readme
+    assert f"ones {sum(later) / len(later):.2f} times" in readme
