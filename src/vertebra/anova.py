@@ -243,7 +243,7 @@ class _Source(NamedTuple):
     def posterior(self, pieces, *, with_draws: bool):
         """Mean, sd and draws of a sum over sub-networks of components, (node, values, error) each."""
         if self.drawn is not None:
-            total = sum(values for _, values, _ in pieces)
+            total = np.sum([values for _, values, _ in pieces], axis=0)
             return total.mean(axis=0), total.std(axis=0), total
         shape = pieces[0][1].shape[1:]
         psi = np.concatenate([values[:-1].reshape(len(values) - 1, -1) for _, values, _ in pieces])

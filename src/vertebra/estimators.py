@@ -48,8 +48,10 @@ class _Additive(BaseEstimator):
     """What the regressor and the classifier share."""
 
     _network: Any
-    _likelihood: Likelihood
+    _likelihood: Any
     _structures: tuple
+    _known: dict[tuple, dict[Term, Effect]]
+    n_features_in_: int
 
     def __init__(
         self,
@@ -203,7 +205,7 @@ class _Additive(BaseEstimator):
             raise ValueError(f"`fdr` must be between 0 and 1, got {fdr!r}.")
         kept = {self._named(term) for term in discoveries(self._structures[output], fdr)}
         table = self.effects(level=level, baseline=baseline, output=output)
-        return table[np.array([term in kept for term in table["term"]], dtype=bool)].reset_index(drop=True)
+        return table.loc[np.array([term in kept for term in table["term"]], dtype=bool)].reset_index(drop=True)
 
     def effect(
         self,
@@ -371,8 +373,9 @@ class AdditiveRegressor(RegressorMixin, _Additive):
         with threadpool_limits(1, user_api="blas"):
             x, rng, clusters = self._start(X, weight)
             self._known = {}
-            self._single = y.ndim == 1
-            targets = np.asarray(y, np.float64).reshape(len(y), -1)
+            targets = np.asarray(y, np.float64)
+            self._single = targets.ndim == 1
+            targets = targets.reshape(len(targets), -1)
             self._y_mean = np.average(targets, axis=0, weights=weight)
             spread = np.sqrt(np.average((targets - self._y_mean) ** 2, axis=0, weights=weight))
             self._y_scale = np.where(spread > 0, spread, 1.0)

@@ -49,7 +49,7 @@ def orthonormal(x: Float[np.ndarray, "n p"], weight: Float[np.ndarray, " n"], de
         shares = np.bincount(index, weight)
         k = min(degree, len(values) - 1)
         vander = np.polynomial.legendre.legvander(2.0 * (values - low[i]) / width[i] - 1.0, k)
-        upper = np.linalg.qr(np.sqrt(shares)[:, None] * vander, mode="r")
+        upper = np.asarray(np.linalg.qr(np.sqrt(shares)[:, None] * vander, mode="r"))
         # A degree that rounding cannot tell from the lower ones is left out.
         k = int(np.argmin(np.append(np.abs(np.diag(upper)) > 1e-6, False))) - 1
         upper = upper[: k + 1, : k + 1]

@@ -100,7 +100,8 @@ def dual_kernel(
     kernels, width = [], 1
     for layer, parents in zip(layers, skeleton.parents, strict=True):
         sizes = [max(map(len, parents)) * width, *(block.r for block in layer.features)]
-        kernels.append(tuple(block.dual(size) for block, size in zip(layer.features, sizes, strict=False)))
+        blocks: Any = layer.features  # checked above to have a dual
+        kernels.append(tuple(block.dual(size) for block, size in zip(blocks, sizes, strict=False)))
         width = layer.width
     return _dual_kernel(skeleton, tuple(layers), tuple(kernels), working(rows), working(others))
 
