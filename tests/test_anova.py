@@ -175,6 +175,21 @@ def test_bands_hold_the_whole_function_where_they_say_so(x64):
         assert share == pytest.approx(0.9, abs=1e-3)
 
 
+def test_sobol_shares_are_those_of_the_variance(x64):
+    network = built("deep_kernel_learning")
+    effects = vb.decompose(network, X, key=jr.key(1), n_draws=50)
+    shares = vb.sobol(effects)
+    squares = {t: e.strengths**2 for t, e in effects.items() if t}
+    whole = sum(squares.values())
+    assert shares[1].first == pytest.approx(np.mean(squares[(1,)] / whole))
+    with_1 = [(1,), (0, 1), (1, 2), (1, 3), (1, 2, 3)]
+    assert shares[1].total == pytest.approx(np.mean(sum(squares[t] for t in with_1) / whole))
+    assert all(share.first <= share.total + 1e-12 for share in shares.values())
+    # interactions are counted once for each of their inputs
+    assert sum(share.first for share in shares.values()) <= 1.0 <= sum(share.total for share in shares.values()) + 1e-12
+    assert vb.sobol({(): effects[()]}) == {}
+
+
 def test_several_outputs_have_effects_each(x64):
     skeleton = vb.additive(4, clusters=CLUSTERS, depth=2)
     network = vb.build(skeleton, vb.deep_kernel_learning([3, 2]), key=jr.key(0))

@@ -1,7 +1,7 @@
 """Vertebra: Bayesian neural networks, block by block, on a computation skeleton."""
 
 from vertebra import activations, datasets, distributions, kernels, likelihoods, metrics, schemes
-from vertebra.anova import Effect, attribute, decompose
+from vertebra.anova import Effect, attribute, decompose, sobol
 from vertebra.blocks import FunctionBlock, InducingPointBlock, PolynomialBlock, RandomFeatureBlock
 from vertebra.distributions import Dropout, GroupLasso, Laplace, Normal, PointMass, kl
 from vertebra.estimators import AdditiveClassifier, AdditiveRegressor

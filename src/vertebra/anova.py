@@ -145,6 +145,27 @@ def decompose(
     return {e.term: e for e in sorted(effects, key=lambda e: (bool(e.term), -e.strength))}
 
 
+class Sobol(NamedTuple):
+    """Shares of the variance of f, posterior means: of an input's main effect, and of all terms with it."""
+
+    first: float
+    total: float
+
+
+def sobol(effects: dict[Term, Effect]) -> dict[int, Sobol]:
+    """First-order and total shares of every input, from effects of all orders under the product of the marginals."""
+    squares = {term: effect.strengths**2 for term, effect in effects.items() if term}
+    if not squares:
+        return {}
+    variance = np.maximum(sum(squares.values(), start=np.zeros(())), 1e-300)
+    shares = {}
+    for i in sorted({i for term in squares for i in term}):
+        first = squares.get((i,), np.zeros(()))
+        total = sum((s for term, s in squares.items() if i in term), start=np.zeros(()))
+        shares[i] = Sobol(float(np.mean(first / variance)), float(np.mean(total / variance)))
+    return shares
+
+
 def attribute(
     network: Network,
     rows: ArrayLike,
