@@ -1,6 +1,7 @@
 """Accuracy, coverage and error rates of `AdditiveRegressor` at its defaults, on functions whose ANOVA is known.
 
     python experiments/additive.py            # everything: about half an hour on two cores; resumes where it stopped
+    python experiments/additive.py --fresh    # seeds that no default was chosen on: results/additive-fresh.csv
     python experiments/additive.py --quick    # two seeds of each: two minutes, to results/additive-quick.csv
     python experiments/additive.py --render   # ADDITIVE.md again from the recorded csv
 
@@ -40,6 +41,14 @@ class Task(NamedTuple):
     n_inputs: int = 10
     correlation: float = 0.0
     scheme: str = "auto"
+
+
+def fresh_tasks() -> list[Task]:
+    """What the defaults could have been fitted to by eye: accuracy, clusters, coverage and error rates, other seeds."""
+    main = [Task(f, v, 100 + s) for f in ("f1", "f2", "f3", "f4") for v in (1.0, 5.0) for s in SEEDS]
+    bands = [Task(f, 1.0, 100 + s) for f in ("f1", "f3") for s in COVERAGE_SEEDS]
+    nulls = [Task(f, 1.0, 100 + s) for f in ("smooth", "rough", "many") for s in range(17)]
+    return list(dict.fromkeys([*main, *nulls, *bands]))
 
 
 def tasks(quick: bool) -> list[Task]:
@@ -286,13 +295,17 @@ def render(path: pathlib.Path) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--render", action="store_true")
     parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
-    results = HERE / "results" / ("additive-quick.csv" if arguments.quick else "additive.csv")
-    if not arguments.render:
+    if arguments.fresh:
+        results = HERE / "results" / "additive-fresh.csv"
+        record(results, fresh_tasks(), arguments.processes)
+    elif not arguments.render:
+        results = HERE / "results" / ("additive-quick.csv" if arguments.quick else "additive.csv")
         record(results, tasks(arguments.quick), arguments.processes)
-    text = render(results)
+    text = render(HERE / "results" / ("additive-quick.csv" if arguments.quick else "additive.csv"))
     print(text)
     if not arguments.quick:
         (HERE / "ADDITIVE.md").write_text(text)

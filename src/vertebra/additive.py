@@ -4,7 +4,6 @@ the joint Gaussian posterior of all weights, hyper-parameters by evidence and av
 For Bernoulli and categorical targets the same on the working response of iterated reweighting: Laplace's approximation.
 """
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from vertebra.evidence import Basis, Products, averaged, basis_of, products_of, 
 from vertebra.likelihoods import Bernoulli, Categorical, Likelihood
 from vertebra.likelihoods import Gaussian as GaussianLikelihood
 from vertebra.network import Layer, Network, build, pile
-from vertebra.polynomials import Polynomials, Term, orthonormal
+from vertebra.polynomials import Polynomials, Term, maximal, orthonormal, subsets
 from vertebra.skeleton import additive
 from vertebra.structure import Rows, Structure, search
 
@@ -122,15 +121,10 @@ def _structure(rows: list[Rows], clusters, within, report) -> tuple[tuple[Struct
         structures = tuple(search(each, within=within, n_families=len(rows)) for each in rows)
         terms = {term for structure in structures for term in structure.terms}
     else:
-        terms = {s for c in clusters for k in range(1, len(c) + 1) for s in itertools.combinations(sorted(c), k)}
-        structures = tuple(search(each, terms=sorted(terms, key=_in_order)) for each in rows)
+        terms = subsets(clusters)
+        structures = tuple(search(each, terms=terms) for each in rows)
     polynomials = rows[0].polynomials
-    terms = [t for t in terms if all(polynomials.degree[i] > 0 for i in t)]
-    return structures, basis_of(polynomials, sorted(terms, key=_in_order))
-
-
-def _in_order(term: Term):
-    return len(term), term
+    return structures, basis_of(polynomials, [t for t in subsets(terms) if all(polynomials.degree[i] > 0 for i in t)])
 
 
 def _fit_rows(basis: Basis, rows: Rows, rng, *, average: bool = True) -> _Fitted:
@@ -167,7 +161,7 @@ def _predict(basis: Basis, values, fitted: Sequence[_Fitted]) -> Float[np.ndarra
 
 def _assemble(basis: Basis, fitted: Sequence[_Fitted], structures, likelihood, n_inputs: int) -> Additive:
     """N(S) on the additive skeleton of the clusters, with the joint posterior on its top layer."""
-    found = tuple(t for t in basis.terms if not any(set(t) < set(other) for other in basis.terms))
+    found = maximal(basis.terms)
     clusters = found or ((0,),)  # a constant needs a node to stand on
     home = {term: next(j for j, c in enumerate(clusters) if set(term) <= set(c)) for term in basis.terms}
     size = max(map(len, clusters))

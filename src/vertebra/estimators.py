@@ -44,6 +44,10 @@ SCHEMES: dict[str, dict[str, Any]] = {
 }
 
 
+# Of the weights, where f is not linear in them: the same draws for predictions and for what terms add to them.
+N_DRAWS = 200
+
+
 class _Additive(BaseEstimator):
     """What the regressor and the classifier share."""
 
@@ -268,6 +272,7 @@ class _Additive(BaseEstimator):
             weight=self._weight,
             baseline=self._baseline(baseline),
             output=output,
+            n_draws=N_DRAWS,
         )
         unit = self._unit(output)
         table = {"intercept": self._origin(output) + unit * local.pop(()).mean}
@@ -331,9 +336,12 @@ class _Additive(BaseEstimator):
         return 0.0
 
     def _latent(self, x):
-        """Mean and sd of f on the network's scale, (n, outputs) each."""
-        mean, variance = moments(self._network, x, key=self._key)
-        return np.asarray(mean, np.float64), np.sqrt(np.asarray(variance, np.float64))
+        """Mean and sd of f on the network's scale, (n, outputs) each: exact, or of the draws that `eval_terms` uses."""
+        if self._network.is_linear_in_v:
+            mean, variance = moments(self._network, x, key=self._key)
+            return np.asarray(mean, np.float64), np.sqrt(np.asarray(variance, np.float64))
+        draws = np.asarray(sample(self._network, x, key=self._key, n_draws=N_DRAWS), np.float64)
+        return draws.mean(axis=0), draws.std(axis=0)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_network")
@@ -511,11 +519,10 @@ class AdditiveClassifier(ClassifierMixin, _Additive):
 
 
 def _seed(random_state) -> int:
-    if random_state is None:
-        return 0
-    if isinstance(random_state, numbers.Integral):
-        return int(random_state)
-    return int(np.random.RandomState(random_state.randint(2**31)).randint(2**31)) if random_state else 0
+    """The seed itself, or one drawn from a generator; without either 0, so that a fit repeats."""
+    if random_state is None or isinstance(random_state, numbers.Integral):
+        return int(random_state or 0)
+    return int(random_state.randint(2**31))
 
 
 def _check_level(level: float) -> None:

@@ -357,10 +357,12 @@ class Network(eqx.Module):
         return Network(self.skeleton, tuple(stack.at(v) for stack, v in zip(self.stacks, weights, strict=True)))
 
     def weights(self, key: PRNGKeyArray | None = None) -> list[Float[Array, "_ _ _"]]:
-        """A draw of every V, node by node, or without a key their means."""
+        """The V of `network(x, key=key)`, node by node, or without a key their means."""
         if key is None:
             return [stack.mean_weights() for stack in self.stacks]
-        return [stack.weights(k) for stack, k in zip(self.stacks, jr.split(key, len(self.stacks)), strict=True)]
+        # the keys that `terms` draws V with
+        keys = [jr.split(k)[0] for k in jr.split(key, len(self.stacks))]
+        return [stack.weights(k) for stack, k in zip(self.stacks, keys, strict=True)]
 
     def subnetwork(self, node: int) -> "Network":
         """g_j: one top node and what it depends on, a function of its cluster's inputs alone; weights at their means.

@@ -5,13 +5,25 @@ has mean zero along each of them: under the product of the marginals it lies in 
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 Term = tuple[int, ...]
+
+
+def subsets(terms: Iterable[Term]) -> list[Term]:
+    """Every term that lies in one of these, without the empty one, lower orders first."""
+    inside = {s for term in terms for k in range(1, len(term) + 1) for s in itertools.combinations(sorted(term), k)}
+    return sorted(inside, key=lambda t: (len(t), t))
+
+
+def maximal(terms: Iterable[Term]) -> tuple[Term, ...]:
+    """The terms that lie in no other, lower orders first."""
+    distinct = sorted(set(terms), key=lambda t: (len(t), t))
+    return tuple(t for t in distinct if not any(set(t) < set(other) for other in distinct))
 
 
 class Polynomials(NamedTuple):

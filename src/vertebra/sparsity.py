@@ -20,7 +20,7 @@ from vertebra.distributions import GroupLasso, PointMass
 from vertebra.network import Layer, Network, build
 from vertebra.noise import fast
 from vertebra.parameters import trainable, working
-from vertebra.polynomials import Term
+from vertebra.polynomials import Term, maximal
 from vertebra.skeleton import additive
 
 PENALTIES = tuple(float(p) for p in np.geomspace(0.05, 5e-4, 8))
@@ -56,20 +56,17 @@ def group_lasso_path(
     penalties: Sequence[float] = PENALTIES,
     n_steps: int = 2000,
     learning_rate: float = 1e-2,
-    layers: Sequence[Layer] | None = None,
 ) -> Path:
     """Fits standardised x and y along a path of penalties, all in one program, and again with adaptive weights.
 
     The first pass tells which groups matter; in the second a group's penalty is divided by its norm in the first, so
     that what is real is hardly shrunk and what is not goes to zero. The choice is the strongest penalty whose held-out
-    loss lies within one standard error of the best. `layers` go on top of the penalised one: by default one more layer.
+    loss lies within one standard error of the best.
     """
     build_key, order_key, run_key = jr.split(key, 3)
     first = Layer(width, posterior=PointMass(), prior=GroupLasso(), bias=True)
-    top = [Layer(1, posterior=PointMass(), bias=True)] if layers is None else list(layers)
-    network = build(
-        additive(x.shape[1], n_subnetworks, depth=1 + len(top)), [first, *top], key=build_key, x=x if layers else None
-    )
+    top = Layer(1, posterior=PointMass(), bias=True)
+    network = build(additive(x.shape[1], n_subnetworks, depth=2), [first, top], key=build_key)
     order = np.random.default_rng(np.asarray(jr.key_data(order_key)).ravel().tolist()).permutation(len(x))
     n_held = max(1, int(HELD_OUT * len(x)))
     held, train = order[:n_held], order[n_held:]
@@ -101,8 +98,7 @@ def clusters_of(path: Path, x: Float[np.ndarray, "n p"]) -> tuple[Term, ...]:
     reads = {
         tuple(np.flatnonzero(norms).tolist()) for norms, on in zip(path.norms[path.chosen], moves, strict=True) if on
     }
-    reads.discard(())
-    return tuple(sorted((r for r in reads if not any(set(r) < set(o) for o in reads)), key=lambda r: (len(r), r)))
+    return maximal(reads - {()})
 
 
 def _top_values(network: Network, x: Array) -> Array:

@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, log_ndtr, logsumexp
 
 from vertebra.evidence import Basis, Posterior, Products, basis_of, best, products_of
-from vertebra.polynomials import Polynomials, Term, columns, term_degrees
+from vertebra.polynomials import Polynomials, Term, columns, maximal, subsets, term_degrees
 
 # The highest total degree of the products that a test looks at, by order, and of the terms in the model it is against.
 TEST_DEGREE = {1: 6, 2: 4, 3: 5}
@@ -25,7 +25,7 @@ MODEL_DEGREE = {1: 9, 2: 7, 3: 6}
 FALSE_MAIN, FALSE_PAIR, FALSE_HIGHER = 0.005, 0.01, 0.0025
 # Of the pairs' share, what goes to pairs of two active inputs, of one, of none.
 HEREDITY = (0.9, 0.08, 0.02)
-# So many candidates of an order are tested exactly; of more, those with the largest scores.
+# So many pairs are tested exactly; of more, those with the largest scores. More single triples are not looked for.
 MAX_TESTS = 300
 # So many terms enter the model at once.
 BATCH = 4
@@ -52,7 +52,7 @@ class Structure(NamedTuple):
     @property
     def clusters(self) -> tuple[Term, ...]:
         """The terms that lie in no other: what each sub-network reads."""
-        return tuple(t for t in self.terms if not any(set(t) < set(other) for other in self.terms))
+        return maximal(self.terms)
 
 
 def probabilities(structure: Structure) -> dict[Term, float]:
@@ -209,16 +209,14 @@ def _add_while(model: Model, candidates: Sequence[Term], tests: dict[Term, Score
         if not new:
             return model
         new = sorted(new, key=lambda t: found[t].p_value)[:BATCH]
-        subsets = {s for term in new for k in range(1, len(term) + 1) for s in itertools.combinations(term, k)}
-        model = model_of(model.rows, {*model.basis.terms, *subsets})
+        model = model_of(model.rows, {*model.basis.terms, *subsets(new)})
 
 
 def _drop_explained(model: Model, level) -> Model:
     """Takes out, the weakest first, terms that lie in no other and that the rest of the model explains."""
     while True:
         terms = model.basis.terms
-        outer = [t for t in terms if not any(set(t) < set(other) for other in terms)]
-        beside = {t: _without(model, t).p_value for t in outer}
+        beside = {t: _without(model, t).p_value for t in maximal(terms)}
         weakest = max(beside, key=lambda t: beside[t] / level(t), default=None)
         if weakest is None or beside[weakest] <= level(weakest):
             return model
@@ -226,8 +224,8 @@ def _drop_explained(model: Model, level) -> Model:
 
 
 def _test(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
-    """The test of each term that is not in the model."""
-    if len(terms) > MAX_TESTS:
+    """The test of each term that is not in the model; of very many pairs, of those with the largest scores."""
+    if len(terms) > MAX_TESTS and len(terms[0]) == 2:
         terms = _largest_scores(model, terms)
     residual, freedom = model.residual, model.freedom
     return {term: _score_test(model, residual, freedom, term) for term in terms}
@@ -292,9 +290,7 @@ def _largest_scores(model: Model, terms: Sequence[Term]) -> list[Term]:
     decay = np.exp(-np.arange(k))
     low = np.add.outer(np.arange(k), np.arange(k)) < n_degrees
     energy = np.einsum("iajb,ab->ij", scores**2, decay[:, None] * decay[None, :] * low)
-    return (
-        sorted(terms, key=lambda t: -energy[t[0], t[1]])[:MAX_TESTS] if len(terms[0]) == 2 else list(terms)[:MAX_TESTS]
-    )
+    return sorted(terms, key=lambda t: -energy[t[0], t[1]])[:MAX_TESTS]
 
 
 def chi_square_tail(weights: Float[np.ndarray, " k"], q: float, freedom: float = math.inf) -> float:
