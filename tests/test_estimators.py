@@ -152,7 +152,7 @@ def test_a_classifier_finds_the_terms_of_its_logit(classes):
     # the exact strengths: 32 (1/√12)² and 3/√2; Laplace's approximation and 3000 coin flips: 10 %
     assert table.loc[[("x0", "x1")], "strength"].item() == pytest.approx(32 / 12, rel=0.15)
     assert table.loc[[("x2",)], "strength"].item() == pytest.approx(3 / np.sqrt(2), rel=0.15)
-    np.testing.assert_allclose(model.eval_terms(x[:30]).sum(axis=1), model.decision_function(x[:30]), atol=1e-4)
+    np.testing.assert_allclose(model.eval_terms(x[:30]).sum(axis=1), model.predict_f(x[:30])[0], rtol=1e-9)
     assert (model.predict(x) == np.where(y, "yes", "no")).mean() > 0.75
 
 
@@ -256,5 +256,5 @@ def test_bad_questions_are_refused(model, data):
         model.interactions(0.0)
     with pytest.raises(ValueError, match="`q` must be a list of levels between 0 and 1"):
         model.predict_quantiles(frame(data.x[:3]), [0.0, 0.5])
-    with pytest.raises(ValueError, match="`baseline` must be one row of 10 numbers"):
+    with pytest.raises(ValueError, match="`baseline` must be one row of 10 values"):
         model.effects(baseline=[1.0])

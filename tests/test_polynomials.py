@@ -1,9 +1,11 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vertebra.polynomials import columns, gauss_rule, orthonormal, term_degrees
+from vertebra.polynomials import gauss_rule, maximal, orthonormal, subsets
 
 
 def sample(seed, n=80):
@@ -39,14 +41,37 @@ def test_outside_the_range_a_polynomial_stays_at_its_end():
     np.testing.assert_allclose(polynomials(shown.max(axis=0)[None] + 5.0), polynomials(shown.max(axis=0)[None]))
 
 
-def test_products_have_all_degrees_up_to_the_total():
-    degrees = term_degrees((0, 2), np.array([6, 6, 3]), 5)
-    assert sorted(map(tuple, degrees)) == sorted((a, b) for a in range(1, 5) for b in range(1, 4) if a + b <= 5)
-    x, weight = sample(2)
-    values = orthonormal(x, weight, 6)(x)
-    product = columns(values, (0, 2), degrees)
-    for column, (a, b) in zip(product.T, degrees, strict=True):
-        np.testing.assert_array_equal(column, values[0][:, a] * values[2][:, b])
+@given(st.integers(0, 50))
+def test_the_interval_they_are_written_on_does_not_matter(seed):
+    x, weight = sample(seed)
+    own = orthonormal(x, weight, 5)
+    given_one = orthonormal(x, weight, 5, low=-1.0, width=20.0)
+    assert (given_one.low == -1.0).all()
+    assert (given_one.width == 20.0).all()
+    shown = x[weight > 0]  # others may lie outside the range, and are clipped to it
+    for i in (0, 1, 2):
+        # on a part of the interval Legendre polynomials are less apart, and a degree may be left out sooner
+        k = given_one.degree[i] + 1
+        assert k <= own.degree[i] + 1
+        # R of a condition of up to 1e6
+        np.testing.assert_allclose(given_one(shown)[i, :, :k], own(shown)[i, :, :k], atol=1e-6)
+
+
+@given(st.integers(0, 50))
+def test_some_inputs_keep_their_polynomials(seed):
+    x, weight = sample(seed)
+    whole = orthonormal(x, weight, 5)
+    part = whole.only([2, 0])
+    assert part.n_inputs == 2
+    np.testing.assert_array_equal(part(x[:, [2, 0]]), whole(x)[[2, 0]])
+
+
+@given(st.sets(st.sets(st.integers(0, 4), min_size=1).map(lambda t: tuple(sorted(t))), max_size=6))
+def test_subsets_and_maximal_terms_are_those_of_their_definition(terms):
+    every = [t for k in range(1, 6) for t in itertools.combinations(range(5), k)]
+    assert subsets(terms) == [s for s in every if any(set(s) <= set(t) for t in terms)]
+    assert maximal(terms) == tuple(t for t in every if t in terms and not any(set(t) < set(o) for o in terms))
+    assert maximal(subsets(terms)) == maximal(terms)
 
 
 @given(st.integers(0, 50), st.integers(2, 8))

@@ -2,9 +2,10 @@
 
 from vertebra import activations, datasets, distributions, kernels, likelihoods, metrics, schemes
 from vertebra.anova import Effect, attribute, decompose, sobol
+from vertebra.archive import load
 from vertebra.blocks import FunctionBlock, InducingPointBlock, PolynomialBlock, RandomFeatureBlock
 from vertebra.distributions import Dropout, GroupLasso, Laplace, Normal, PointMass, kl
-from vertebra.estimators import AdditiveClassifier, AdditiveRegressor
+from vertebra.estimators import AdditiveClassifier, AdditiveRegressor, SkeletonClassifier, SkeletonRegressor
 from vertebra.inference import Diverged, Fitted, Progress, elbo, fit, moments, sample
 from vertebra.kernels import RBF, Dual, Linear, Matern, Periodic, Polynomial
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Poisson, StudentT
@@ -21,5 +22,6 @@ from vertebra.schemes import (
     select_inputs,
 )
 from vertebra.skeleton import Node, Output, Skeleton, additive, chain, multitask
+from vertebra.storage import BadFile
 
 __version__ = "0.1.0"

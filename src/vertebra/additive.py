@@ -1,228 +1,247 @@
-"""The additive network in closed form: structure found by tests, one sub-network of polynomial features per cluster,
-the joint Gaussian posterior of all weights, hyper-parameters by evidence and averaged over.
+"""The additive network in closed form: structure found by tests, a basis of functions per term, the joint Gaussian
+posterior of all coefficients, hyper-parameters by evidence and averaged over.
 
-For Bernoulli and categorical targets the same on the working response of iterated reweighting: Laplace's approximation.
+Where the noise is not Gaussian, the same on the working response of iterated reweighting: Laplace's approximation.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Float
-from scipy.special import expit, softmax
 
-from vertebra.blocks import PolynomialBlock
-from vertebra.distributions import Full, Gaussian, Normal
-from vertebra.evidence import Basis, Products, averaged, basis_of, products_of, root_of, with_constant
-from vertebra.likelihoods import Bernoulli, Categorical, Likelihood
-from vertebra.likelihoods import Gaussian as GaussianLikelihood
-from vertebra.network import Layer, Network, build, pile
-from vertebra.polynomials import Polynomials, Term, maximal, orthonormal, subsets
-from vertebra.skeleton import additive
-from vertebra.structure import Rows, Structure, search
+from vertebra.evidence import Basis, averaged, basis_of, with_constant
+from vertebra.likelihoods import Likelihood
+from vertebra.polynomials import Term, maximal, subsets
+from vertebra.structure import Model, Rows, Structure, fit_basis, grown, model_of, most_columns, search, strongest
+from vertebra.systems import System, system_of
+from vertebra.terms import SumOfTerms
+from vertebra.working import Classes, Plain, Working
 
-# Weights of the working response below this share of their largest value tell nothing but rounding.
-LEAST_WEIGHT = 1e-3
 N_REWEIGHTINGS = 12
+# Models of more columns are fitted by rounds of MacKay's updates, and not averaged over hyper-parameters.
+MAX_EXACT = 900
+N_ROUNDS = 12
+# All main effects are tried beside those found with so many rows for each, and kept for so much ELBO.
+ROWS_PER_MAIN, LEAST_GAIN = 8, 3.0
+# Rough functions are tried with so many rows, on main effects and the strongest pairs.
+ROWS_FOR_ROUGH, ROWS_PER_COLUMN, N_COMPARED = 200, 3, 4
 
 
 class Additive(NamedTuple):
-    """A fitted additive network, its likelihood, and what was found out about its terms, output by output."""
+    """A fitted sum of terms, its likelihood, and what was found out about its terms, latent by latent."""
 
-    network: Network
+    terms: SumOfTerms
     likelihood: Likelihood
     structures: tuple[Structure, ...]
     clusters: tuple[Term, ...]
 
 
-class _Fitted(NamedTuple):
-    """The coefficients of one output, with the constant first."""
+class _Data(NamedTuple):
+    systems: tuple[System, ...]
+    values: list[Float[np.ndarray, "n _"]]
+    working: Working
 
-    mean: Float[np.ndarray, " m1"]
-    covariance: Float[np.ndarray, "m1 m1"]
-    prior_sd: Float[np.ndarray, " m"]
-    noise_variance: float
+    def rows(self, f, variance) -> list[Rows]:
+        """Of every latent function, near f."""
+        return [Rows(self.systems, self.values, *response) for response in self.working.responses(f, variance)]
 
 
-def fit_gaussian(
+def fit_additive(
     x: Float[np.ndarray, "n p"],
-    y: Float[np.ndarray, "n k"],
+    working: Working,
     weight: Float[np.ndarray, " n"],
     *,
+    n_levels: Sequence[int] | None = None,
     rng: np.random.Generator,
     report: Callable[[str], None] = lambda _: None,
     clusters: Sequence[Term] | None = None,
     within: Sequence[Term] | None = None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> Additive:
-    """Gaussian noise. Each output has its own tests, smoothness and noise; they share the clusters.
+    """Finds the terms and fits them. Each latent function has its own tests, smoothness and noise; they share terms.
 
-    `clusters` are found unless given, `within` some sets of inputs where these are given; a constant target has none.
+    `n_levels` says which inputs are categories. `clusters` are found unless given, `within` some sets of inputs where
+    these are given; a constant target has none. Once `enough` says so, no more terms are sought.
     """
-    polynomials = orthonormal(x, weight)
-    rows = [Rows(polynomials, polynomials(x), target, weight) for target in y.T]
-    structures, basis = _structure(rows, clusters, within, report)
-    report("averaging over the hyper-parameters")
-    fitted = [_fit_rows(basis, each, rng) for each in rows]
-    scales = np.sqrt([max(f.noise_variance, 1e-12) for f in fitted])
-    likelihood = GaussianLikelihood(scales)
-    return _assemble(basis, fitted, structures, likelihood, x.shape[1])
+    levels = [0] * x.shape[1] if n_levels is None else n_levels
+    asked: dict[str, Any] = dict(clusters=clusters, within=within, enough=enough)
+    data = _data(x, weight, levels, working, rough=False)
+    f = working.start
+    variance = np.zeros_like(f)
+    if not isinstance(working, Plain):
+        # Structure is sought where the weights are near the truth: at a first fit of main effects.
+        report("fitting main effects")
+        _, basis, models = _structure(data.rows(f, variance), max_order=1, **asked)
+        first = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS // 2)
+        if clusters is None and within is None and isinstance(working, Classes):
+            first, asked["base"] = _all_mains_if_better(data, basis, first)
+        f, variance, _ = first
+    rows = data.rows(f, variance)
+    if np.count_nonzero(weight) >= ROWS_FOR_ROUGH:
+        report("comparing smooth and rough functions")
+        rough = _data(x, weight, levels, working, rough=True)
+        if _is_rough(rows, rough.rows(f, variance), clusters):
+            data, rows = rough, rough.rows(f, variance)
+    report("testing terms")
+    structures, basis, models = _structure(rows, **asked)
+    report(f"fitting {len(basis.terms)} terms")
+    basis, models = _settle(basis, rows, models)
+    if not isinstance(working, Plain):
+        f, variance, models = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS // 2)
+        if clusters is None and basis.blocks:
+            # Seen from a fit that lacks what they stood for, terms may have looked real that are not.
+            rows = data.rows(f, variance)
+            structures, again, found = _structure(rows, start=basis.terms, **asked)
+            if set(again.terms) != set(basis.terms):
+                basis, models = _settle(again, rows, found)
+        f, variance, models = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS)
+        rows = data.rows(f, variance)
+    posteriors = [_posterior(basis, model, each, rng) for model, each in zip(models, rows, strict=True)]
+    means, roots, noise = zip(*posteriors, strict=True)
+    return Additive(SumOfTerms(basis, means, roots), working.likelihood(list(noise)), structures, maximal(basis.terms))
 
 
-def fit_classes(
-    x: Float[np.ndarray, "n p"],
-    codes: np.ndarray,
-    n_classes: int,
-    weight: Float[np.ndarray, " n"],
+def _data(x, weight, levels, working, *, rough: bool) -> _Data:
+    systems = tuple(system_of(column, weight, n, rough=rough) for column, n in zip(x.T, levels, strict=True))
+    return _Data(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], working)
+
+
+def _all_mains_if_better(data: _Data, basis: Basis, first) -> tuple[Any, tuple[Term, ...]]:
+    """The first fit with all main effects, if some were found and its ELBO is higher; and the terms that it makes stay.
+
+    Inputs that go together can stand for each other. With few rows, to let one speak for all of them predicts worse
+    than to let each have a say of the size that its own evidence gives it.
+    """
+    mains = [(i,) for i, system in enumerate(data.systems) if system.is_alive]
+    n = len(first[0])
+    if not basis.blocks or len(basis.terms) == len(mains) or len(mains) * ROWS_PER_MAIN > n:
+        return first, ()
+    whole = basis_of(data.systems, mains, max_columns=n // 2)
+    f, variance, models = first
+    other = _reweight(data, whole, [None] * len(models), f, variance, N_REWEIGHTINGS)
+    again = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS)
+    if _elbo(data, *other) > _elbo(data, *again) + LEAST_GAIN:
+        return other, tuple(mains)
+    return again, ()
+
+
+def _elbo(data: _Data, f, variance, models) -> float:
+    """Of a fit to classes, with the hyper-prior of its sizes."""
+    fit_of = data.working.expected_log_prob(f, variance)  # type: ignore[attr-defined]
+    away = [m.evidence.distance(m.posterior.theta) for m in models if m is not None]
+    return fit_of - sum(m.posterior.kl for m in models if m is not None) - 0.5 * sum(away)
+
+
+def _is_rough(smooth: list[Rows], rough: list[Rows], clusters) -> bool:
+    """Whether rough functions have the higher evidence, with the main effects and the strongest pairs."""
+    gain = 0.0
+    for one, other in zip(smooth, rough, strict=True):
+        n_columns = sum(system.table.shape[1] for system in other.systems if system.is_rough)
+        if one.is_constant or not 0 < n_columns < one.n / ROWS_PER_COLUMN:
+            continue
+        terms = strongest(one, N_COMPARED) if clusters is None else subsets(clusters)
+        terms = [t for t in terms if all(system.is_alive for system in (one.systems[i] for i in t))]
+        gain += model_of(other, terms).posterior.log_evidence - model_of(one, terms).posterior.log_evidence
+    return gain > 0.0
+
+
+def _structure(
+    rows: list[Rows],
     *,
-    rng: np.random.Generator,
-    report: Callable[[str], None] = lambda _: None,
-    clusters: Sequence[Term] | None = None,
-    within: Sequence[Term] | None = None,
-) -> Additive:
-    """Two classes: one logit of the second. More: a logit each, whose weights are taken as independent given η."""
-    polynomials = orthonormal(x, weight)
-    values = polynomials(x)
-    n_outputs = 1 if n_classes == 2 else n_classes
-    hits = codes[:, None] == (np.arange(n_classes) if n_outputs > 1 else 1)
-    hits = hits.astype(float)
-    share = np.clip(weight @ hits / weight.sum(), 1e-3, 1.0 - 1e-3)
-    eta = np.tile(np.log(share / (1.0 - share)) if n_outputs == 1 else np.log(share), (len(x), 1))
-    working = _working(polynomials, values, hits, eta, weight)
-    # Structure at the constant, a fit of it, and structure again at that fit, whose weights are nearer the truth.
-    structures, basis = _structure(working, clusters, within, report)
-    posteriors = None
-    for _ in range(2 if clusters is None else 1):
-        for _ in range(N_REWEIGHTINGS):
-            working = _working(polynomials, values, hits, eta, weight)
-            posteriors = [_fit_rows(basis, each, rng, average=False) for each in working]
-            before, eta = eta, _predict(basis, values, posteriors)
-            if np.max(np.abs(eta - before)) < 1e-2:
-                break
-        if clusters is None:
-            working = _working(polynomials, values, hits, eta, weight)
-            structures, again = _structure(working, None, within, report)
-            if again.terms == basis.terms:
-                break
-            basis = again
-    report("averaging over the hyper-parameters")
-    fitted = [_fit_rows(basis, each, rng) for each in _working(polynomials, values, hits, eta, weight)]
-    likelihood = Bernoulli() if n_classes == 2 else Categorical(n_classes)
-    return _assemble(basis, fitted, structures, likelihood, x.shape[1])
-
-
-def _structure(rows: list[Rows], clusters, within, report) -> tuple[tuple[Structure, ...], Basis]:
-    """The terms of all outputs together, with all their subsets."""
+    clusters,
+    within,
+    enough,
+    base: tuple[Term, ...] = (),
+    start: tuple[Term, ...] = (),
+    max_order: int = 3,
+):
+    """What was found for every latent, the basis of all their terms with all subsets, and the models found with."""
     if clusters is None:
-        report("testing terms")
-        structures = tuple(search(each, within=within, n_families=len(rows)) for each in rows)
-        terms = {term for structure in structures for term in structure.terms}
+        asked: dict[str, Any] = dict(within=within, base=base, start=start, max_order=max_order, enough=enough)
+        found = [search(r, n_families=len(rows), **asked) for r in rows]
     else:
-        terms = subsets(clusters)
-        structures = tuple(search(each, terms=terms) for each in rows)
-    polynomials = rows[0].polynomials
-    return structures, basis_of(polynomials, [t for t in subsets(terms) if all(polynomials.degree[i] > 0 for i in t)])
+        found = [search(r, terms=subsets(clusters)) for r in rows]
+    structures, models = (tuple(part) for part in zip(*found, strict=True))
+    systems = rows[0].systems
+    terms = subsets(clusters) if clusters is not None else subsets(t for s in structures for t in s.terms)
+    sizes: dict[Term, int] = {}
+    for structure in structures:
+        sizes.update({t: max(n, sizes.get(t, 0)) for t, n in structure.sizes.items()})
+    alive = [t for t in terms if all(systems[i].is_alive for i in t)]
+    return structures, basis_of(systems, alive, sizes=sizes, max_columns=most_columns(rows[0])), list(models)
 
 
-def _fit_rows(basis: Basis, rows: Rows, rng, *, average: bool = True) -> _Fitted:
-    phi = basis(rows.values)
-    products = products_of(phi, rows.y, rows.weight, rows.noise_variance)
-    if products.square <= 1e-20 * max(products.mean_y**2, 1e-300) * products.n:
-        return _constant(products)
-    posterior = averaged(basis, products, rng=rng, n_draws=24 if average else 0)
-    mean, covariance = with_constant(posterior, products, float(rows.weight.sum()))
-    return _Fitted(mean, covariance, posterior.prior_sd, posterior.noise_variance)
-
-
-def _constant(products: Products) -> _Fitted:
-    """A target that does not vary: nothing to learn, and no noise to see."""
-    m = len(products.cross)
-    mean = np.append(products.mean_y, np.zeros(m))
-    tiny = 1e-12 * max(products.mean_y**2, 1e-12)
-    return _Fitted(mean, np.diag(np.full(m + 1, tiny)), np.ones(m), tiny)
-
-
-def _working(polynomials, values, hits, eta, weight) -> list[Rows]:
-    """z = η + (y − p)/w with weights w = p(1 − p), one per output."""
-    p = expit(eta) if eta.shape[1] == 1 else softmax(eta, axis=1)
-    w = p * (1.0 - p)
-    w = np.maximum(w, LEAST_WEIGHT * w.max(axis=0))
-    z = eta + (hits - p) / w
-    return [Rows(polynomials, values, z[:, k], w[:, k] * weight, 1.0) for k in range(eta.shape[1])]
-
-
-def _predict(basis: Basis, values, fitted: Sequence[_Fitted]) -> Float[np.ndarray, "n k"]:
-    phi = basis(values)
-    return np.stack([f.mean[0] + phi @ f.mean[1:] for f in fitted], axis=1)
-
-
-def _assemble(basis: Basis, fitted: Sequence[_Fitted], structures, likelihood, n_inputs: int) -> Additive:
-    """N(S) on the additive skeleton of the clusters, with the joint posterior on its top layer."""
-    found = maximal(basis.terms)
-    clusters = found or ((0,),)  # a constant needs a node to stand on
-    home = {term: next(j for j, c in enumerate(clusters) if set(term) <= set(c)) for term in basis.terms}
-    size = max(map(len, clusters))
-    scale = np.sqrt(np.mean([f.prior_sd**2 for f in fitted], axis=0))
-    constant_scale = max(float(np.sqrt(np.max([f.mean[0] ** 2 + f.covariance[0, 0] for f in fitted]))), 1e-12)
-    # Where each coefficient goes: (node, place), the constant first.
-    degrees = [[np.zeros(size, dtype=int)] if j == 0 else [] for j in range(len(clusters))]
-    scales = [[constant_scale] if j == 0 else [] for j in range(len(clusters))]
-    places = [(0, 0)]
-    for term, block, rows in zip(basis.terms, basis.degrees, basis.slices, strict=True):
-        node = home[term]
-        for k, s in zip(block, scale[rows], strict=True):
-            own = np.zeros(size, dtype=int)
-            own[[clusters[node].index(i) for i in term]] = k
-            places.append((node, len(degrees[node])))
-            degrees[node].append(own)
-            scales[node].append(s)
-    r = max(map(len, degrees))
-    blocks = [
-        PolynomialBlock(
-            _padded(basis.polynomials.only(cluster), size),
-            np.array([*degrees[j], *[np.zeros(size, dtype=int)] * (r - len(degrees[j]))]),
-            np.array([*scales[j], *[0.0] * (r - len(scales[j]))]),
+def _models(basis: Basis, rows: list[Rows], before: Sequence[Model | None], *, n_rounds: int, is_last: bool = True):
+    is_rough = any(system.is_rough for system in basis.systems)
+    return [
+        None
+        if each.is_constant or not basis.blocks
+        else fit_basis(
+            each,
+            basis,
+            # smooth functions from the start: where evidence has two maxima, the search must not choose
+            before=old if is_rough or not is_last or basis.n_columns > MAX_EXACT else None,
+            many=MAX_EXACT // 3 if is_rough or not is_last else MAX_EXACT,
+            n_rounds=n_rounds,
+            tolerance=1e-9 if is_last else 1e-5,
         )
-        for j, cluster in enumerate(clusters)
+        for each, old in zip(rows, before, strict=True)
     ]
-    index = np.array([node * r + place for node, place in places])
-    all_scales = np.append(constant_scale, scale)
-    means, factors = zip(*(_top(f, index, all_scales, len(clusters) * r) for f in fitted), strict=True)
-    skeleton = additive(n_inputs, clusters=clusters, depth=1, activation="identity")
-    plain = build(skeleton, [Layer(len(fitted), [blocks[0]], Gaussian(), Normal())], key=jr.key(0))
-    network = eqx.tree_at(lambda n: n.stacks[0].features, plain, (pile(blocks),))
-    dtype = jnp.result_type(float)
-    mean, factor = jnp.asarray(np.stack(means)[None], dtype), jnp.asarray(np.stack(factors)[None], dtype)
-    posterior = jax.vmap(lambda m, f: Gaussian(Full.of(f), mean=m))(mean, factor)
-    return Additive(network.with_joint_top(posterior, Normal()), likelihood, structures, found)
 
 
-def _top(fitted: _Fitted, index, scales, size):
-    """μ and an upper-triangular R, Rᵀ R = Σ, of the weights v = coefficient/scale; empty places stay N(0, 1)."""
-    mean = np.zeros(size)
-    mean[index] = fitted.mean / scales
-    root = np.eye(size)
-    root[index] = 0.0
-    root[np.ix_(index, index)] = root_of(fitted.covariance / np.outer(scales, scales))
-    upper = np.asarray(np.linalg.qr(root.T, mode="r"))
-    upper = upper * np.where(np.diagonal(upper) < 0, -1.0, 1.0)[:, None]
-    # A direction without variance: a diagonal that a logarithm can hold.
-    np.fill_diagonal(upper, np.maximum(np.diagonal(upper), 1e-12))
-    return mean, upper
+def _settle(basis: Basis, rows: list[Rows], before: Sequence[Model | None]) -> tuple[Basis, list[Model | None]]:
+    """The models on a basis whose rough terms have grown to what they need."""
+    models = _models(basis, rows, before, n_rounds=N_ROUNDS)
+    sizes = grown(models, is_last=True)
+    if sizes and sizes != basis.sizes:
+        basis = basis_of(basis.systems, basis.terms, sizes=sizes, max_columns=most_columns(rows[0]))
+        models = _models(basis, rows, models, n_rounds=N_ROUNDS // 2)
+    return basis, models
 
 
-def _padded(polynomials: Polynomials, size: int) -> Polynomials:
-    """With inputs that are not there, of which P_0 = 1 alone is used."""
-    missing = size - polynomials.n_inputs
-    k = polynomials.transform.shape[1]
-    empty = np.zeros((missing, k, k))
-    empty[:, 0, 0] = 1.0
-    return Polynomials(
-        np.append(polynomials.low, np.zeros(missing)),
-        np.append(polynomials.width, np.ones(missing)),
-        np.concatenate([polynomials.transform, empty]),
-        np.append(polynomials.degree, np.zeros(missing, dtype=int)),
-    )
+def _reweight(data: _Data, basis: Basis, models, f, variance, n_rounds: int):
+    """f, its variance at the rows, and the models at the mode, by rounds of a working response and a fit of it."""
+    for _ in range(n_rounds):
+        models = _models(basis, data.rows(f, variance), models, n_rounds=2, is_last=False)
+        before = f
+        f, variance = _at_rows(data, basis, models)
+        if np.mean(np.abs(f - before)) < 2e-3 * max(float(f.std()), 1e-3):
+            break
+    return f, variance, models
+
+
+def _at_rows(data: _Data, basis: Basis, models):
+    means, variances = [], []
+    for model in models:
+        if model is None:
+            level = data.working.start[:, len(means)]
+            means.append(level)
+            variances.append(np.zeros_like(level))
+            continue
+        each = [(model.at(values), model.variance_at(values)) for values, _ in model.rows.chunks()]
+        mean, variance = (np.concatenate(part) for part in zip(*each, strict=True))
+        means.append(mean)
+        variances.append(variance)
+    return np.stack(means, axis=1), np.stack(variances, axis=1)
+
+
+def _posterior(basis: Basis, model: Model | None, rows: Rows, rng):
+    """Mean and root of (c, v), averaged over hyper-parameters where that is affordable, and the noise variance."""
+    if model is None:
+        return _constant(basis, rows)
+    posterior = model.posterior
+    if basis.n_columns <= MAX_EXACT:
+        posterior = averaged(model.evidence, posterior, rng=rng)
+    mean, root = with_constant(posterior, model.evidence.products, model.rows.total)
+    return mean, root, posterior.noise_variance
+
+
+def _constant(basis: Basis, rows: Rows):
+    """A target that does not vary, or nothing to explain it by."""
+    mean = np.append(rows.mean_y, np.zeros(basis.n_columns))
+    noise = rows.noise_variance or rows.square / max(rows.total - 1.0, 1.0)
+    noise = max(noise, 1e-12 * max(rows.mean_y**2, 1e-12))
+    root = np.zeros((basis.n_columns + 1, 1))
+    root[0] = np.sqrt(noise / rows.total)
+    return mean, root, noise

@@ -6,7 +6,7 @@ sum of sub-networks, each is evaluated on a grid of its own cluster only (Theore
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -103,7 +103,7 @@ def decompose(
     weight: ArrayLike | None = None,
     baseline: ArrayLike | None = None,
     nodes: int | None = None,
-    points: int | None = None,
+    points: int | Mapping[int, np.ndarray] | None = None,
     output: int = 0,
     n_draws: int | None = None,
 ) -> dict[Term, Effect]:
@@ -113,7 +113,7 @@ def decompose(
       then differences from that row.
     - `nodes`: points per input that carry the measure: Gauss nodes of the marginal, or all its values where these are
       no more. By default 40, 20, 12 or 8 as the largest cluster reading the input has 1, 2, 3 or 4 inputs.
-    - `points`: so many further points between the extremes of each input, to look at.
+    - `points`: so many further points between the extremes of each input, to look at; or those of some inputs.
     - `terms`: only these.
     - `output`: which of several outputs, or latent functions.
     - `n_draws`: 1000 where f is linear in the uncertain weights and a draw costs nothing, else 200.
@@ -449,9 +449,12 @@ def _axes(network, rows, weights, anchor, nodes, points) -> list[Axis]:
             values = np.append(values, anchor[i])
             average, measure = np.append(np.zeros(len(measure)), 1.0), np.append(measure, 0.0)
         if points:
-            shown = np.linspace(rows[weights > 0, i].min(), rows[weights > 0, i].max(), points)
+            if isinstance(points, Mapping):
+                shown = np.asarray(points.get(i, np.zeros(0)), dtype=float)
+            else:
+                shown = np.linspace(rows[weights > 0, i].min(), rows[weights > 0, i].max(), points)
             values = np.concatenate([values, shown])
-            average, measure = (np.concatenate([m, np.zeros(points)]) for m in (average, measure))
+            average, measure = (np.concatenate([m, np.zeros(len(shown))]) for m in (average, measure))
         places = np.argsort(values, kind="stable")
         axes.append(Axis(values[places], average[places], measure[places]))
     return axes

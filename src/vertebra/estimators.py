@@ -1,37 +1,43 @@
-"""scikit-learn estimators: `AdditiveRegressor` and `AdditiveClassifier`.
+"""scikit-learn estimators: Additive… find a sum of terms and say which are real; Skeleton… fit any skeleton.
 
-Fit a Bayesian additive network, say which terms are real, and give every effect with its uncertainty. Effects are
-components under the product of the inputs' marginals, also where inputs are correlated.
+Effects are components under the product of the inputs' marginals, also where inputs are correlated.
 """
 
-import math
-import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import pandas as pd
-from scipy.special import ndtri
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
 from vertebra import schemes
-from vertebra.additive import Additive, fit_classes, fit_gaussian
-from vertebra.anova import Effect, attribute, decompose
+from vertebra.additive import fit_additive
+from vertebra.control import Control
+from vertebra.diagnostics import Diagnostics, check_memory, concurvity, coverage_words, summary
 from vertebra.distributions import Gaussian as GaussianPosterior
-from vertebra.inference import fit, moments, sample
-from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from vertebra.explanation import Explanations
+from vertebra.inference import Fitted, Progress, fit
+from vertebra.likelihoods import Gaussian, Likelihood
 from vertebra.network import build
 from vertebra.polynomials import Term
-from vertebra.skeleton import additive
+from vertebra.prediction import LIKELIHOODS, ClassifierPredictions, RegressorPredictions
+from vertebra.skeleton import Skeleton, additive, chain
 from vertebra.sparsity import clusters_of, group_lasso_path
-from vertebra.structure import discoveries, probabilities
+from vertebra.surface import NetworkSurface, TermSurface
+from vertebra.tabular import (
+    MOST_LEVELS,
+    Rows,
+    TableEstimator,
+    canonical,
+    check_count,
+    first_direction,
+    marginal_rows,
+    seed_of,
+)
+from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
 
-# What each scheme is built with on the found clusters. Widths d¹, …, d^L; the last is the number of outputs.
+# What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
 SCHEMES: dict[str, dict[str, Any]] = {
     "mc_dropout": dict(widths=(24, 24), options=dict(rate=0.002), n_restarts=2),
     "mean_field": dict(widths=(16,), options={}, n_restarts=2),
@@ -42,20 +48,232 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "deep_random_features": dict(widths=(), options=dict(r=150, n_blocks=2, activation="erf"), n_restarts=1),
     "inducing_points": dict(widths=(), options=dict(r=40), n_restarts=1),
 }
+# Fits of fewer rows have matrices so small that threads of LAPACK's own cost more than they bring.
+ROWS_FOR_THREADS = 3000
+# The share of rows that conformal intervals are calibrated on, and that early stopping watches.
+CALIBRATION_SHARE, VALIDATION_SHARE = 0.2, 0.15
+# Restarts whose scores (log density per row) differ by more do not agree.
+SAME_SCORE = 0.1
 
 
-# Of the weights, where f is not linear in them: the same draws for predictions and for what terms add to them.
-N_DRAWS = 200
+class _Base(TableEstimator):
+    """The steps of a fit that do not depend on what is fitted."""
+
+    time_budget: float | None
+    verbose: bool | int
+    n_steps: int
+    early_stopping: bool
+
+    def _check_settings(self, scheme: str) -> None:
+        if scheme != "auto" and scheme not in SCHEMES:
+            raise ValueError(f'`scheme` must be "auto" or one of {", ".join(SCHEMES)}, got {scheme!r}.')
+        check_count(n_steps=self.n_steps)
+
+    def _control(self) -> Control:
+        return Control(type(self).__name__, verbose=self.verbose, time_budget=self.time_budget)
+
+    def _train(self, network_of: Callable[[Any], Any], n_restarts: int, likelihood: Likelihood, x, y, weight, control):
+        """The best of some networks trained side by side, watched."""
+        key = jr.key(seed_of(self.random_state))
+        networks = [network_of(k) for k in jr.split(jr.fold_in(key, 1), n_restarts)]
+
+        def watch(progress: Progress) -> bool:
+            control.report(f"step {progress.step} of {progress.n_steps}, {progress.best_score:.3f} per row")
+            return control.enough()
+
+        validation = VALIDATION_SHARE if self.early_stopping and len(x) >= 20 else 0.0
+        return fit(
+            networks,
+            likelihood,
+            x,
+            y,
+            key=key,
+            weight=weight,
+            n_steps=self.n_steps,
+            learning_rate=5e-3,
+            validation=validation,
+            patience=5 if validation else None,
+            callback=watch,
+        )
+
+    def _network_words(self, fitted: Fitted, control: Control) -> tuple[list[str], list[str]]:
+        notes, warnings = [f"trained for {int(fitted.history.step[-1]) if len(fitted.history.step) else 0} steps."], []
+        if len(fitted.scores) > 1:
+            apart = float(np.ptp(fitted.scores))
+            words = f"{len(fitted.scores)} restarts ended within {apart:.3f} per row of each other"
+            (warnings if apart > SAME_SCORE else notes).append(
+                words + ("." if apart <= SAME_SCORE else ": train longer.")
+            )
+        late = fitted.history.elbo[-5:]
+        if len(late) == 5 and late[-1] - late[0] > 0.05 * max(abs(late[-1]), 1.0):
+            warnings.append("the objective was still rising at the end: give `n_steps` more.")
+        return notes, warnings
 
 
-class _Additive(BaseEstimator):
-    """What the regressor and the classifier share."""
+class _Additive(Explanations, _Base):
+    """What the additive regressor and classifier share."""
 
-    _network: Any
-    _likelihood: Any
-    _structures: tuple
-    _known: dict[tuple, dict[Term, Effect]]
-    n_features_in_: int
+    scheme: str
+    structure: str
+    n_subnetworks: int
+    clusters: Sequence[Any] | None
+    warm_start: bool
+
+    def _check_additive(self, X: Any) -> None:
+        self._check_settings(self.scheme)
+        if self.structure not in ("tests", "group_lasso"):
+            raise ValueError(f'`structure` must be "tests" or "group_lasso", got {self.structure!r}.')
+        check_count(n_subnetworks=self.n_subnetworks)
+
+    def _fit_additive(
+        self,
+        rows: Rows,
+        targets: Float[np.ndarray, "n k"],
+        working_of: Callable[[Float[np.ndarray, " n"]], Working],
+        likelihood: Likelihood,
+        y: Float[np.ndarray, "n m"],
+    ) -> None:
+        """Finds the terms in closed form, and fits the scheme's network on their clusters where one is asked for.
+
+        `targets` (standardised) is what categories of many levels and the group lasso look at, `y` what a network fits.
+        """
+        n, p = rows.matrix.shape
+        check_memory(8.0 * (2.0 * n * p * 55 + 6 * 3200.0**2), "This fit")
+        given = self._clusters_given()
+        if given is None and self.warm_start and hasattr(self, "_found"):
+            given = [tuple(term) for term in self._found]
+        seed = seed_of(self.random_state)
+        direction = first_direction(targets, rows.weight)
+        with self._control() as control, _threads(n):
+            within = None
+            if self.structure == "group_lasso" and given is None:
+                control.report("fitting a path of group-lasso penalties")
+                x, _ = self._encode(rows, direction, most_levels=0, fill=True)
+                within = self._group_lasso(x, targets)
+            x, n_levels = self._encode(rows, direction, most_levels=MOST_LEVELS, fill=False)
+            found = fit_additive(
+                x,
+                working_of(rows.weight),
+                rows.weight,
+                n_levels=n_levels,
+                rng=np.random.default_rng(seed),
+                report=control.report,
+                clusters=given,
+                within=within,
+                enough=control.enough,
+            )
+            self._structures, self._likelihood, self._found = found.structures, found.likelihood, found.clusters
+            self._surface: Any = TermSurface(found.terms, seed)
+            names = self._names()
+            self.clusters_ = [tuple(names[i] for i in cluster) for cluster in found.clusters]
+            self._known = {}
+            notes, warnings, figures = self._closed_form_words(x, y, rows.weight)
+            if self.scheme != "auto" and found.clusters:
+                control.report(f"fitting {self.scheme} on {len(found.clusters)} clusters")
+                x, _ = self._encode(rows, direction, most_levels=0, fill=True)
+                fitted = self._fit_scheme(found.clusters, likelihood, x, y, rows.weight, control)
+                notes, warnings = self._network_words(fitted, control)
+        acting = sorted({i for cluster in found.clusters for i in cluster})
+        warnings += concurvity(rows.matrix, names, acting, rows.weight)
+        if control.ended:
+            warnings.append(f"{control.ended}: some terms may not have been looked for.")
+        if not found.clusters:
+            notes.append("no input was found to act: predictions are the mean.")
+        self.diagnostics_: Diagnostics = summary(notes, warnings, figures)
+
+    def _fit_scheme(self, clusters, likelihood: Likelihood, x, y, weight, control: Control) -> Fitted:
+        settings = SCHEMES[self.scheme]
+        widths = (*settings["widths"], likelihood.n_latent(y.shape[1]))
+        layers = getattr(schemes, self.scheme)(widths, **settings["options"])
+        skeleton = additive(x.shape[1], clusters=clusters, depth=len(layers))
+        fitted = self._train(
+            lambda key: build(skeleton, layers, key=key, x=x), settings["n_restarts"], likelihood, x, y, weight, control
+        )
+        rows = marginal_rows(x, weight)
+        self._surface = NetworkSurface(fitted.network, rows, seed_of(self.random_state), self.scheme, widths)
+        self._likelihood = fitted.likelihood
+        return fitted
+
+    def _closed_form_words(self, x, y, weight) -> tuple[list[str], list[str], dict[str, float]]:
+        notes, warnings, figures = ["fitted in closed form: no training that could fail to converge."], [], {}
+        if isinstance(self._likelihood, Gaussian):
+            mean, variance = self._surface.moments(x)
+            noise = np.asarray(self._likelihood.scale, np.float64) ** 2
+            # Leaving a row out of a linear Gaussian fit: r/(1 − h) with variance σ²/(1 − h), h = Var f · w/σ²
+            kept = np.maximum(1.0 - weight[:, None] * variance / noise, 1e-6)
+            away = np.abs(y - mean) / np.sqrt(noise * kept)
+            coverage = float(np.average((away < 1.96).mean(axis=1), weights=weight))
+            figures["coverage_95"] = coverage
+            more = coverage_words(coverage, float(weight.sum()))
+            notes, warnings = notes + more[0], warnings + more[1]
+        return notes, warnings, figures
+
+    def _group_lasso(self, x, targets) -> list[Term]:
+        """The sets of inputs that the sub-networks of a group lasso read, over all targets."""
+        sets: list[Term] = []
+        key = jr.key(seed_of(self.random_state))
+        for k, target in enumerate(targets.T):
+            path = group_lasso_path(x, target, key=jr.fold_in(key, k), n_subnetworks=self.n_subnetworks)
+            sets += clusters_of(path, x)
+        return sets
+
+    def _clusters_given(self) -> list[Term] | None:
+        if self.clusters is None:
+            return None
+        clusters = []
+        for cluster in self.clusters:
+            if isinstance(cluster, str) or not len(tuple(cluster)):
+                raise ValueError(f"`clusters` must hold groups of inputs, got {cluster!r}.")
+            clusters.append(tuple(sorted({self._position(name) for name in cluster})))
+        return clusters
+
+
+class AdditiveRegressor(RegressorPredictions, _Additive):
+    """Bayesian additive regression: f = Σ of functions of few inputs each, with known uncertainty.
+
+    X is an array or a pandas, polars or Arrow frame with columns of any kind: numbers, booleans, text, categories,
+    dates, with gaps. y is (n,) or (n, targets).
+
+    Parameters
+    ----------
+    scheme : str
+        "auto": a basis of functions for every term, smooth or rough as the data ask, all in closed form. Or the name of
+        a scheme of the paper ("mc_dropout", "random_features", "deep_kernel_learning", "deep_random_features",
+        "mean_field", "inducing_points"), built on the clusters found and trained by the ELBO.
+    structure : {"tests", "group_lasso"}
+        How the clusters are found: by tests of every term, or by the paper's group lasso on the first layer of
+        `n_subnetworks` sub-networks, whose reading sets the tests then split.
+    n_subnetworks : int
+        For the group lasso.
+    clusters : groups of inputs, optional
+        What each sub-network reads, by name or position; found by tests unless given.
+    likelihood : {"gaussian", "heteroscedastic", "student_t", "poisson"}
+        The noise. Effects are those of f: in the units of y, and for "poisson" of the logarithm of the rate.
+    conformal : bool
+        Sets a fifth of the rows aside, by which `predict_interval` is made to hold whatever the noise is.
+    feature_types : mapping or sequence, optional
+        Kinds of columns that the rule would get wrong: {"zip": "category"}. "number", "ordered", "category", "boolean"
+        or "datetime".
+    n_steps : int
+        Training steps of a scheme other than "auto".
+    early_stopping : bool
+        For such a scheme: sets rows aside and stops once they are predicted no better.
+    time_budget : float, optional
+        Seconds after which no more terms are sought or steps taken.
+    warm_start : bool
+        Keeps the terms found by the last fit.
+    random_state : int, optional
+    verbose : bool
+
+    Attributes
+    ----------
+    clusters_ : list of tuples of names
+    diagnostics_ : Diagnostics
+        What to think of the fit: `print(model.diagnostics_)`.
+    schema_ : Schema
+        How the columns were read.
+    n_features_in_, feature_names_in_
+    """
 
     def __init__(
         self,
@@ -64,467 +282,270 @@ class _Additive(BaseEstimator):
         structure: str = "tests",
         n_subnetworks: int = 10,
         clusters: Sequence[Any] | None = None,
+        likelihood: str = "gaussian",
+        conformal: bool = False,
+        feature_types: Mapping | Sequence | None = None,
         n_steps: int = 4000,
+        early_stopping: bool = False,
+        time_budget: float | None = None,
+        warm_start: bool = False,
         random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
+        verbose: bool | int = False,
     ):
         self.scheme = scheme
         self.structure = structure
         self.n_subnetworks = n_subnetworks
         self.clusters = clusters
+        self.likelihood = likelihood
+        self.conformal = conformal
+        self.feature_types = feature_types
         self.n_steps = n_steps
+        self.early_stopping = early_stopping
+        self.time_budget = time_budget
+        self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
 
-    # --- fitting ------------------------------------------------------------------------------------------------------
-
-    def _start(self, X, weight):
-        """Checks what was set, and standardises X."""
-        if self.scheme != "auto" and self.scheme not in SCHEMES:
-            raise ValueError(f'`scheme` must be "auto" or one of {", ".join(SCHEMES)}, got {self.scheme!r}.')
-        if self.structure not in ("tests", "group_lasso"):
-            raise ValueError(f'`structure` must be "tests" or "group_lasso", got {self.structure!r}.')
-        for name in ("n_steps", "n_subnetworks"):
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or value < 1:
-                raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
-        if not weight.any():
-            raise ValueError("`sample_weight` must have at least one weight above 0.")
-        self._x_mean = np.average(X, axis=0, weights=weight)
-        spread = np.sqrt(np.average((X - self._x_mean) ** 2, axis=0, weights=weight))
-        self._x_scale = np.where(spread > 0, spread, 1.0)
-        self._rows = self._standard(X)
-        self._weight = weight
-        self._key = jr.key(_seed(self.random_state))
-        return self._rows, np.random.default_rng(_seed(self.random_state)), self._clusters_given()
-
-    def _clusters_given(self) -> list[Term] | None:
-        if self.clusters is None:
-            return None
-        names = self._names()
-        clusters = []
-        for cluster in self.clusters:
-            if isinstance(cluster, str) or not len(tuple(cluster)):
-                raise ValueError(f"`clusters` must hold groups of inputs, got {cluster!r}.")
-            clusters.append(tuple(sorted({self._position(name, names) for name in cluster})))
-        return clusters
-
-    def _within(self, x, targets, report) -> list[Term] | None:
-        """The sets of inputs that the sub-networks of a group lasso read, over all targets; None for tests alone."""
-        if self.structure == "tests" or self.clusters is not None:
-            return None
-        report("fitting a path of group-lasso penalties")
-        sets = []
-        for k, target in enumerate(targets.T):
-            path = group_lasso_path(x, target, key=jr.fold_in(self._key, k), n_subnetworks=self.n_subnetworks)
-            sets += clusters_of(path, x)
-        return sets
-
-    def _finish(self, found: Additive, likelihood: Likelihood, x, y, weight, report) -> None:
-        """Keeps the closed form, or fits the scheme's network on the clusters that were found."""
-        self._structures = found.structures
-        self._network, self._likelihood = found.network, found.likelihood
-        names = self._names()
-        self.clusters_ = [tuple(str(names[i]) for i in cluster) for cluster in found.clusters]
-        if self.scheme != "auto" and found.clusters:
-            report(f"fitting {self.scheme} on {len(found.clusters)} clusters")
-            settings = SCHEMES[self.scheme]
-            layers = getattr(schemes, self.scheme)(
-                [*settings["widths"], found.network.n_outputs], **settings["options"]
-            )
-            skeleton = additive(x.shape[1], clusters=found.clusters, depth=len(layers))
-            keys = jr.split(jr.fold_in(self._key, 1), settings["n_restarts"])
-            networks = [build(skeleton, layers, key=key, x=x) for key in keys]
-            fitted = fit(
-                networks, likelihood, x, y, key=self._key, weight=weight, n_steps=self.n_steps, learning_rate=5e-3
-            )
-            self._network, self._likelihood = fitted.network, fitted.likelihood
-
-    def _report(self) -> Callable[[str], None]:
-        return (lambda words: print(f"[{type(self).__name__}] {words}")) if self.verbose else (lambda _: None)
-
-    # --- what is known ------------------------------------------------------------------------------------------------
-
-    def effects(
-        self,
-        order: int | None = None,
-        level: float = 0.95,
-        *,
-        baseline: Any = None,
-        output: int = 0,
-    ) -> pd.DataFrame:
-        """Every term found, strongest first.
-
-        Parameters
-        ----------
-        order : int, optional
-            Only terms of this order.
-        level : float
-            Of the intervals `lower`, `upper` of the strength.
-        baseline : row, optional
-            The paper's δ(x⁰): effects as differences from this row.
-        output : int
-            Which target, or which class.
-
-        Returns
-        -------
-        DataFrame
-            Columns term (tuple of names), order, strength (‖I_T‖ in units of y, or of the logit), sd, lower, upper,
-            sobol (share of the variance of f), probability (that the term is real).
-        """
-        check_is_fitted(self, "_network")
-        _check_level(level)
-        effects = self._decomposed(baseline, output)
-        unit = self._unit(output)
-        # Var f under the product measure is the sum of the squared strengths, draw by draw.
-        variance = sum((e.strengths**2 for term, e in effects.items() if term), start=np.zeros(()))
-        real = probabilities(self._structures[output])
-        rows = []
-        for term, effect in effects.items():
-            if not term or (order is not None and len(term) != order):
-                continue
-            strengths = effect.strengths
-            low, high = effect.interval(level)
-            rows.append(
-                {
-                    "term": self._named(term),
-                    "order": len(term),
-                    "strength": unit * effect.strength,
-                    "sd": unit * float(strengths.std()),
-                    "lower": unit * low,
-                    "upper": unit * high,
-                    "sobol": float(np.mean(strengths**2 / np.maximum(variance, 1e-300))),
-                    "probability": real.get(term, 0.0),
-                }
-            )
-        columns = ["term", "order", "strength", "sd", "lower", "upper", "sobol", "probability"]
-        return pd.DataFrame(rows, columns=columns).sort_values("strength", ascending=False, ignore_index=True)
-
-    def interactions(
-        self, fdr: float = 0.05, *, level: float = 0.95, baseline: Any = None, output: int = 0
-    ) -> pd.DataFrame:
-        """The rows of `effects` of order 2 and more whose expected share of false ones is at most `fdr`."""
-        check_is_fitted(self, "_network")
-        if not 0.0 < fdr < 1.0:
-            raise ValueError(f"`fdr` must be between 0 and 1, got {fdr!r}.")
-        kept = {self._named(term) for term in discoveries(self._structures[output], fdr)}
-        table = self.effects(level=level, baseline=baseline, output=output)
-        return table.loc[np.array([term in kept for term in table["term"]], dtype=bool)].reset_index(drop=True)
-
-    def effect(
-        self,
-        term: Any,
-        level: float = 0.95,
-        simultaneous: bool = False,
-        *,
-        baseline: Any = None,
-        output: int = 0,
-        points: int | None = None,
-    ) -> pd.DataFrame:
-        """One term as a function of its inputs, in their units: mean, sd and a band of f, not of y.
-
-        Parameters
-        ----------
-        term : name or tuple of names (or positions)
-        level, simultaneous
-            Of the band: for each point, or for the whole function at once.
-        points : int, optional
-            Values per input; by default 50, 20 or 8 for 1, 2 or 3 inputs.
-        """
-        check_is_fitted(self, "_network")
-        _check_level(level)
-        wanted = self._term(term)
-        if wanted not in self._decomposed(baseline, output):
-            raise ValueError(
-                f"`term` {self._named(wanted)} is not in the model: its effect is 0. The terms are in `effects()`."
-            )
-        shown = {1: 50, 2: 20, 3: 8}.get(len(wanted), 5) if points is None else points
-        effect = decompose(
-            self._network,
-            self._rows,
-            key=self._key,
-            terms=[wanted],
-            weight=self._weight,
-            baseline=self._baseline(baseline),
-            points=shown,
-            output=output,
-        )[wanted]
-        low, high = effect.band(level, simultaneous=simultaneous)
-        # the points to look at are those that carry no measure
-        kept = np.ix_(*[(axis.norm == 0) & (axis.average == 0) for axis in effect.axes])
-        grids = np.meshgrid(*[axis.points for axis in effect.axes], indexing="ij")
-        table = {}
-        for i, grid in zip(wanted, grids, strict=True):
-            table[str(self._names()[i])] = (grid[kept] * self._x_scale[i] + self._x_mean[i]).ravel()
-        for name, values in (("mean", effect.mean), ("sd", effect.sd), ("lower", low), ("upper", high)):
-            table[name] = self._unit(output) * values[kept].ravel()
-        return pd.DataFrame(table)
-
-    def eval_terms(self, X, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
-        """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it."""
-        check_is_fitted(self, "_network")
-        x = self._standard(validate_data(self, X, reset=False, dtype=np.float64))
-        local = attribute(
-            self._network,
-            x,
-            self._rows,
-            key=self._key,
-            weight=self._weight,
-            baseline=self._baseline(baseline),
-            output=output,
-            n_draws=N_DRAWS,
-        )
-        unit = self._unit(output)
-        table = {"intercept": self._origin(output) + unit * local.pop(()).mean}
-        for term in sorted(local, key=lambda t: (len(t), t)):
-            table[self._named(term)] = unit * local[term].mean
-        # A frame whose columns are tuples would take them for levels.
-        return pd.DataFrame(list(table.values()), index=pd.Index(list(table), tupleize_cols=False)).T
-
-    # --- helpers ------------------------------------------------------------------------------------------------------
-
-    def _decomposed(self, baseline, output: int) -> dict[Term, Effect]:
-        """All effects, worked out once."""
-        if not isinstance(output, numbers.Integral) or not 0 <= output < len(self._structures):
-            raise ValueError(f"`output` must be from 0 to {len(self._structures) - 1}, got {output!r}.")
-        anchor = self._baseline(baseline)
-        place = (output, None if anchor is None else tuple(anchor))
-        if place not in self._known:
-            self._known[place] = decompose(
-                self._network, self._rows, key=self._key, weight=self._weight, baseline=anchor, output=output
-            )
-            if not self.clusters_:
-                self._known[place] = {(): self._known[place][()]}
-        return self._known[place]
-
-    def _baseline(self, baseline):
-        if baseline is None:
-            return None
-        row = np.asarray(baseline, dtype=float)
-        if row.shape != (self.n_features_in_,) or not np.isfinite(row).all():
-            raise ValueError(f"`baseline` must be one row of {self.n_features_in_} numbers, got {baseline!r}.")
-        return (row - self._x_mean) / self._x_scale
-
-    def _standard(self, X):
-        return (X - self._x_mean) / self._x_scale
-
-    def _names(self) -> list[str]:
-        names = getattr(self, "feature_names_in_", None)
-        return [f"x{i}" for i in range(self.n_features_in_)] if names is None else [str(name) for name in names]
-
-    def _named(self, term: Term) -> tuple[str, ...]:
-        names = self._names()
-        return tuple(names[i] for i in term)
-
-    def _term(self, term) -> Term:
-        parts = (term,) if isinstance(term, str | numbers.Integral) else tuple(term)
-        names = self._names()
-        return tuple(sorted({self._position(part, names) for part in parts}))
-
-    @staticmethod
-    def _position(name, names) -> int:
-        if isinstance(name, numbers.Integral) and 0 <= name < len(names):
-            return int(name)
-        if name not in names:
-            raise ValueError(f"Input {name!r} is not known: the inputs are {', '.join(names[:20])}.")
-        return names.index(name)
-
-    def _unit(self, output: int) -> float:
-        return 1.0
-
-    def _origin(self, output: int) -> float:
-        return 0.0
-
-    def _latent(self, x):
-        """Mean and sd of f on the network's scale, (n, outputs) each: exact, or of the draws that `eval_terms` uses."""
-        if self._network.is_linear_in_v:
-            mean, variance = moments(self._network, x, key=self._key)
-            return np.asarray(mean, np.float64), np.sqrt(np.asarray(variance, np.float64))
-        draws = np.asarray(sample(self._network, x, key=self._key, n_draws=N_DRAWS), np.float64)
-        return draws.mean(axis=0), draws.std(axis=0)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_network")
-
-
-class AdditiveRegressor(RegressorMixin, _Additive):
-    """Bayesian additive regression: f = Σ of functions of few inputs each, with known uncertainty.
-
-    Parameters
-    ----------
-    scheme : str
-        "auto": polynomial features on the clusters, all in closed form. Or the name of a scheme of the paper
-        ("mc_dropout", "random_features", "deep_kernel_learning", "deep_random_features", "mean_field",
-        "inducing_points"), built on the clusters found and trained by the ELBO.
-    structure : {"tests", "group_lasso"}
-        How the clusters are found: by tests of every term, or by the paper's group lasso on the first layer of
-        `n_subnetworks` sub-networks, whose reading sets the tests then split.
-    n_subnetworks : int
-        For the group lasso.
-    clusters : groups of inputs, optional
-        What each sub-network reads, by name or position; found by tests unless given.
-    n_steps : int
-        Training steps of a scheme other than "auto".
-    random_state : int, optional
-    verbose : bool
-
-    Attributes
-    ----------
-    clusters_ : list of tuples of names
-    n_features_in_, feature_names_in_
-    """
-
-    def fit(self, X, y, sample_weight=None) -> "AdditiveRegressor":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveRegressor":
         """Finds the structure, fits the network on it, and keeps its posterior."""
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        with threadpool_limits(1, user_api="blas"):
-            x, rng, clusters = self._start(X, weight)
-            self._known = {}
-            targets = np.asarray(y, np.float64)
-            self._single = targets.ndim == 1
-            targets = targets.reshape(len(targets), -1)
-            self._y_mean = np.average(targets, axis=0, weights=weight)
-            spread = np.sqrt(np.average((targets - self._y_mean) ** 2, axis=0, weights=weight))
-            self._y_scale = np.where(spread > 0, spread, 1.0)
-            z = (targets - self._y_mean) / self._y_scale
-            report = self._report()
-            within = self._within(x[weight > 0], z[weight > 0], report)
-            found = fit_gaussian(x, z, weight, rng=rng, report=report, clusters=clusters, within=within)
-            self._finish(found, Gaussian(), x, z, weight, report)
+        self._check_additive(X)
+        _fit_regressor(self, X, y, sample_weight, self._fit_rows)
         return self
 
-    def predict(self, X, return_std: bool = False):
-        """The mean of y; with `return_std` also its sd, the noise and the uncertainty of f together."""
-        mean, f_sd, noise = self._moments(X)
-        if not return_std:
-            return self._shaped(mean)
-        return self._shaped(mean), self._shaped(np.sqrt(f_sd**2 + noise**2))
-
-    def predict_f(self, X):
-        """Mean and sd of f itself, without the noise."""
-        mean, f_sd, _ = self._moments(X)
-        return self._shaped(mean), self._shaped(f_sd)
-
-    def predict_interval(self, X, level: float = 0.95):
-        """Lower and upper limits for y, (n, 2); (n, 2, targets) for several targets."""
-        _check_level(level)
-        return self.predict_quantiles(X, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
-
-    def predict_quantiles(self, X, q):
-        """Quantiles of y, (n, len(q)); (n, len(q), targets) for several targets."""
-        levels = np.asarray(q, dtype=float)
-        if levels.ndim != 1 or ((levels <= 0) | (levels >= 1)).any():
-            raise ValueError(f"`q` must be a list of levels between 0 and 1, got {q!r}.")
-        mean, f_sd, noise = self._moments(X)
-        quantiles = mean[:, None] + np.sqrt(f_sd**2 + noise**2)[:, None] * ndtri(levels)[None, :, None]
-        return quantiles[..., 0] if self._single else quantiles
-
-    def sample_y(self, X, n_samples: int = 1, random_state: int | None = None):
-        """Draws of y, (n, n_samples): each a function of the posterior plus noise."""
-        check_is_fitted(self, "_network")
-        x = self._standard(validate_data(self, X, reset=False, dtype=np.float64))
-        seed = _seed(random_state)
-        f = np.asarray(sample(self._network, x, key=jr.key(seed), n_draws=n_samples), np.float64)
-        noise = np.random.default_rng(seed).standard_normal(f.shape) * np.asarray(self._likelihood.scale)
-        draws = np.moveaxis(self._y_mean + self._y_scale * (f + noise), 0, 1)
-        return draws[..., 0] if self._single else draws
-
-    def log_prob(self, X, y):
-        """log p(y | X) of each row, in the units of y; summed over targets."""
-        mean, f_sd, noise = self._moments(X)
-        targets = np.asarray(y, dtype=float).reshape(len(mean), -1)
-        variance = f_sd**2 + noise**2
-        return np.sum(-0.5 * np.log(2.0 * math.pi * variance) - 0.5 * (targets - mean) ** 2 / variance, axis=1)
-
-    def _moments(self, X):
-        check_is_fitted(self, "_network")
-        mean, sd = self._latent(self._standard(validate_data(self, X, reset=False, dtype=np.float64)))
-        noise = self._y_scale * np.asarray(self._likelihood.scale, np.float64)
-        return self._y_mean + self._y_scale * mean, self._y_scale * sd, noise
-
-    def _shaped(self, values):
-        return values[:, 0] if self._single else values
-
-    def _unit(self, output):
-        return float(self._y_scale[output])
-
-    def _origin(self, output):
-        return float(self._y_mean[output])
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
+    def _fit_rows(self, rows: Rows) -> None:
+        z = self._standardise(rows.y, rows.weight)
+        kind = {
+            "gaussian": Plain,
+            "heteroscedastic": UnevenNoise,
+            "student_t": HeavyTails,
+            "poisson": Counts,
+        }[self.likelihood]
+        targets = np.log1p(z) if self.likelihood == "poisson" else z
+        self._fit_additive(rows, targets, lambda weight: kind(z, weight), LIKELIHOODS[self.likelihood](), z)
 
 
-class AdditiveClassifier(ClassifierMixin, _Additive):
+class AdditiveClassifier(ClassifierPredictions, _Additive):
     """Bayesian additive classification: the logit of a class is a sum of functions of few inputs each.
 
     Two classes have one logit, of the second; more have one each, and effects are asked for by `output`, the class.
-    Parameters and attributes are those of `AdditiveRegressor`, with `classes_`.
+    Parameters and attributes are those of `AdditiveRegressor` (but `likelihood` and `conformal`), with `classes_`.
     """
 
-    def fit(self, X, y, sample_weight=None) -> "AdditiveClassifier":
+    def __init__(
+        self,
+        scheme: str = "auto",
+        *,
+        structure: str = "tests",
+        n_subnetworks: int = 10,
+        clusters: Sequence[Any] | None = None,
+        feature_types: Mapping | Sequence | None = None,
+        n_steps: int = 4000,
+        early_stopping: bool = False,
+        time_budget: float | None = None,
+        warm_start: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | int = False,
+    ):
+        self.scheme = scheme
+        self.structure = structure
+        self.n_subnetworks = n_subnetworks
+        self.clusters = clusters
+        self.feature_types = feature_types
+        self.n_steps = n_steps
+        self.early_stopping = early_stopping
+        self.time_budget = time_budget
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveClassifier":
         """Finds the structure, fits the network on it, and keeps its posterior."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"`y` must have at least 2 classes, got 1 class: {self.classes_[0]!r}.")
-        with threadpool_limits(1, user_api="blas"):
-            x, rng, clusters = self._start(X, weight)
-            self._known = {}
-            report = self._report()
-            n_classes = len(self.classes_)
-            # a least-squares fit of the classes' indicators tells which inputs go together
-            hits = (codes[:, None] == np.arange(1 if n_classes == 2 else 0, n_classes)).astype(float)
-            hits = (hits - hits.mean(axis=0)) / np.maximum(hits.std(axis=0), 1e-12)
-            within = self._within(x[weight > 0], hits[weight > 0], report)
-            found = fit_classes(x, codes, n_classes, weight, rng=rng, report=report, clusters=clusters, within=within)
-            likelihood = Bernoulli() if n_classes == 2 else Categorical(n_classes)
-            self._finish(found, likelihood, x, codes.astype(float), weight, report)
+        self._check_additive(X)
+        rows, codes, targets = _class_rows(self, X, y, sample_weight)
+        n_classes = len(self.classes_)
+        self._fit_additive(
+            rows, targets, lambda weight: Classes(codes, n_classes, weight), self._likelihood_asked, rows.y
+        )
         return self
 
-    def predict_proba(self, X):
-        """P(class | X), (n, classes): the uncertainty of f is averaged over."""
-        check_is_fitted(self, "_network")
-        mean, sd = self._latent(self._standard(validate_data(self, X, reset=False, dtype=np.float64)))
-        # 100 equally likely points of each normal; the same for all classes, whose errors are taken as independent
-        n_points = 100
-        levels = ndtri((np.arange(n_points) + 0.5) / n_points)
-        shuffles = np.random.default_rng(0).permuted(np.tile(levels, (mean.shape[1], 1)), axis=1).T
-        f = mean[None] + sd[None] * shuffles[:, None, :]
-        probabilities = np.asarray(self._likelihood.mean(jnp.asarray(f)), np.float64)
-        if len(self.classes_) == 2:
-            probabilities = np.concatenate([1.0 - probabilities, probabilities], axis=1)
-        return probabilities / probabilities.sum(axis=1, keepdims=True)
 
-    def predict(self, X):
-        """The most probable class."""
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+class _Skeleton(_Base):
+    """What the two estimators of any skeleton share."""
 
-    def log_prob(self, X, y):
-        """log P(y | X) of each row."""
-        probabilities = self.predict_proba(X)
-        codes = np.searchsorted(self.classes_, y)
-        return np.log(np.maximum(probabilities[np.arange(len(codes)), codes], 1e-300))
+    skeleton: Skeleton | None
+    scheme: str
+    widths: Sequence[int] | None
 
-    def decision_function(self, X):
-        """The mean of f on the logit scale, (n,) for two classes, else (n, classes)."""
-        check_is_fitted(self, "_network")
-        mean, _ = self._latent(self._standard(validate_data(self, X, reset=False, dtype=np.float64)))
-        return mean[:, 0] if mean.shape[1] == 1 else mean
+    def _fit_skeleton(self, rows: Rows, targets, likelihood: Likelihood, y) -> None:
+        scheme = "random_features" if self.scheme == "auto" else self.scheme
+        settings = SCHEMES[scheme]
+        x, _ = self._encode(rows, first_direction(targets, rows.weight), most_levels=0, fill=True)
+        below, skeleton = self._shape(x.shape[1], settings["widths"])
+        widths = (*below, likelihood.n_latent(y.shape[1]) // len(skeleton.outputs))
+        layers = getattr(schemes, scheme)(widths, **settings["options"])
+        with self._control() as control, _threads(len(x)):
+            fitted = self._train(
+                lambda key: build(skeleton, layers, key=key, x=x),
+                settings["n_restarts"],
+                likelihood,
+                x,
+                y,
+                rows.weight,
+                control,
+            )
+        seed = seed_of(self.random_state)
+        self._surface = NetworkSurface(fitted.network, marginal_rows(x, rows.weight), seed, scheme, widths)
+        self._likelihood = fitted.likelihood
+        self.skeleton_ = skeleton
+        notes, warnings = self._network_words(fitted, control)
+        if control.ended:
+            warnings.append(f"{control.ended}: train longer for a better fit.")
+        self.diagnostics_: Diagnostics = summary(notes, warnings, {"score": float(fitted.score)})
+
+    def _shape(self, n_inputs: int, usual: Sequence[int]) -> tuple[list[int], Skeleton]:
+        """The widths below the outputs, and the skeleton: a chain over all inputs unless one is given."""
+        if self.skeleton is None:
+            widths = list(usual if self.widths is None else self.widths)
+            return widths, chain(n_inputs, len(widths) + 1)
+        if self.skeleton.n_inputs != n_inputs:
+            raise ValueError(
+                f"`skeleton` must have one input per column as the model reads them, {n_inputs} "
+                f"({', '.join(self._names()[:10])}), got {self.skeleton.n_inputs}."
+            )
+        below = self.skeleton.depth - 1
+        widths = list([usual[0] if usual else 8] * below if self.widths is None else self.widths)
+        if len(widths) != below:
+            raise ValueError(f"`widths` must have one entry per layer below the top, {below}, got {len(widths)}.")
+        return widths, self.skeleton
 
 
-def _seed(random_state) -> int:
-    """The seed itself, or one drawn from a generator; without either 0, so that a fit repeats."""
-    if random_state is None or isinstance(random_state, numbers.Integral):
-        return int(random_state or 0)
-    return int(random_state.randint(2**31))
+class SkeletonRegressor(RegressorPredictions, _Skeleton):
+    """Regression by a Bayesian network on any skeleton: what to build is `skeleton` and `scheme`.
+
+    Parameters
+    ----------
+    skeleton : Skeleton, optional
+        By default a chain over all inputs, of the depth that the scheme needs.
+    scheme : str
+        "auto" is "random_features": a Gaussian process by random features, in closed form but for its scales.
+    widths : sequence of int, optional
+        Of the layers below the top.
+    likelihood, conformal, feature_types, n_steps, early_stopping, time_budget, random_state, verbose
+        As for `AdditiveRegressor`.
+    """
+
+    def __init__(
+        self,
+        skeleton: Skeleton | None = None,
+        scheme: str = "auto",
+        *,
+        widths: Sequence[int] | None = None,
+        likelihood: str = "gaussian",
+        conformal: bool = False,
+        feature_types: Mapping | Sequence | None = None,
+        n_steps: int = 2000,
+        early_stopping: bool = False,
+        time_budget: float | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | int = False,
+    ):
+        self.skeleton = skeleton
+        self.scheme = scheme
+        self.widths = widths
+        self.likelihood = likelihood
+        self.conformal = conformal
+        self.feature_types = feature_types
+        self.n_steps = n_steps
+        self.early_stopping = early_stopping
+        self.time_budget = time_budget
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SkeletonRegressor":
+        """Trains the network by the ELBO."""
+        self._check_settings(self.scheme)
+        _fit_regressor(self, X, y, sample_weight, self._fit_rows)
+        return self
+
+    def _fit_rows(self, rows: Rows) -> None:
+        z = self._standardise(rows.y, rows.weight)
+        self._fit_skeleton(rows, z, LIKELIHOODS[self.likelihood](), z)
 
 
-def _check_level(level: float) -> None:
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"`level` must be between 0 and 1, got {level!r}.")
+class SkeletonClassifier(ClassifierPredictions, _Skeleton):
+    """Classification by a Bayesian network on any skeleton. Parameters as for `SkeletonRegressor`."""
+
+    def __init__(
+        self,
+        skeleton: Skeleton | None = None,
+        scheme: str = "auto",
+        *,
+        widths: Sequence[int] | None = None,
+        feature_types: Mapping | Sequence | None = None,
+        n_steps: int = 2000,
+        early_stopping: bool = False,
+        time_budget: float | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | int = False,
+    ):
+        self.skeleton = skeleton
+        self.scheme = scheme
+        self.widths = widths
+        self.feature_types = feature_types
+        self.n_steps = n_steps
+        self.early_stopping = early_stopping
+        self.time_budget = time_budget
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SkeletonClassifier":
+        """Trains the network by the ELBO."""
+        self._check_settings(self.scheme)
+        rows, _, targets = _class_rows(self, X, y, sample_weight)
+        self._fit_skeleton(rows, targets, self._likelihood_asked, rows.y)
+        return self
+
+
+def _fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows], None]) -> None:
+    """Reads the table, and fits all rows; or with `conformal` some of them, and calibrates intervals on the others."""
+    matrix, weight = model._read(X, sample_weight)
+    targets = model._targets(y, len(matrix))
+    rows = canonical(matrix, targets, weight)
+    if len(rows.y) < 2:
+        raise ValueError(f"`X` must have at least 2 different rows of weight above 0, got n_samples = {len(rows.y)}.")
+    model._conformal = None
+    if not model.conformal:
+        fit_rows(rows)
+        return
+    n_out = round(CALIBRATION_SHARE * len(rows.y))
+    if n_out < 1 or len(rows.y) - n_out < 2:
+        raise ValueError(f"`conformal=True` needs at least 4 rows, got {len(rows.y)}.")
+    order = np.random.default_rng(seed_of(model.random_state)).permutation(len(rows.y))
+    out, kept = np.sort(order[:n_out]), np.sort(order[n_out:])
+    fit_rows(Rows(*(part[kept] for part in rows)))
+    held = Rows(*(part[out] for part in rows))
+    predictive = model._predictive_of(model._encoding(held.matrix))
+    sd = model._y_scale * np.sqrt(predictive.epistemic() + predictive.aleatoric())
+    scores = np.abs(held.y - model._in_units(predictive.mean())) / sd
+    # a row of weight 2 stands there twice
+    counts = np.maximum(np.round(held.weight), 1).astype(int)
+    model._conformal = np.sort(np.repeat(scores, counts, axis=0), axis=0)
+
+
+def _class_rows(model: Any, X, y, sample_weight) -> tuple[Rows, np.ndarray, Float[np.ndarray, "n k"]]:
+    """The rows of a classifier, their classes' codes, and standardised indicators of these."""
+    matrix, weight = model._read(X, sample_weight)
+    codes = model._classes(y, len(matrix))
+    rows = canonical(matrix, codes[:, None].astype(float), weight)
+    codes = rows.y[:, 0].astype(int)
+    if len(np.unique(codes)) < 2:
+        raise ValueError("`y` must have at least 2 classes among the rows of weight above 0, got 1 class.")
+    n_classes = len(model.classes_)
+    hits = (codes[:, None] == np.arange(1 if n_classes == 2 else 0, n_classes)).astype(float)
+    centre = rows.weight @ hits / rows.weight.sum()
+    spread = np.sqrt(np.maximum(centre * (1.0 - centre), 1e-12))
+    return rows, codes, (hits - centre) / spread
+
+
+def _threads(n_rows: int):
+    return threadpool_limits(1 if n_rows < ROWS_FOR_THREADS else None, user_api="blas")

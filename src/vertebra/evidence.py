@@ -1,63 +1,114 @@
-"""Empirical Bayes for a sum of terms: f = c + Σ_T Σ_k v_{T,k} Π_{i∈T} P_{k_i}(x_i), all in closed form.
+"""Empirical Bayes for a sum of terms: f = c + Σ_T Σ_k v_{T,k} Π_{i∈T} φ_{k_i}(x_i), all in closed form.
 
 The prior of a coefficient is N(0, τ_T² Π_{i∈T} d(α_i, k_i − 1)): one size τ per term, one smoothness α per input. The
 decay d(α, k) = (1 − ε) exp(−αk) + ε exp(−αk/2) is that of a smooth function, with a share ε of a rougher one: without
-it the bands of what evidence takes for smooth are too narrow. As the basis is fixed, ΦᵀΦ is computed once, and the
+it the bands of what evidence takes for smooth are too narrow. Levels of a category are exchangeable, rough functions
+Brownian motion: their variances are fixed but for the size. As the basis is fixed, ΦᵀΦ is computed once, and the
 evidence log N(y; 0, σ²I + ΦSΦᵀ) with its gradient in τ, α and σ is algebra of the size of the basis: no rows, no
 minibatches. What the data leave open about τ, α, σ is averaged over.
 """
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg import solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg.lapack import get_lapack_funcs
 from scipy.optimize import minimize
 
-from vertebra.polynomials import Polynomials, Term, columns, term_degrees
+from vertebra.polynomials import Term
+from vertebra.systems import System, columns, products
 
-# The highest total degree of a term by its order, and the most columns before these are lowered.
+# The highest total degree of a term by its order, the most columns of one term, and of all before these are lowered.
 TOTAL_DEGREE = {1: 12, 2: 9, 3: 7}
 HIGHER_TOTAL = 6
+TERM_COLUMNS = 150
 MAX_COLUMNS = 900
+# The columns of a term of rough functions, by order.
+ROUGH_COLUMNS = {1: 40, 2: 30, 3: 30}
 # Hyper-priors on the scale of y of unit variance: log τ² ~ N(log 0.1, 4²), α ~ N(2, 2²). Wide: evidence decides.
 LOG_VARIANCE = (math.log(0.1), 4.0)
+# On a link scale, the noise known, sizes are about 1 whatever the data, and functions nearer to lines: where classes
+# can be told apart for certain, the evidence of ever larger and rougher ones does not fall.
+LINK_LOG_VARIANCE = (math.log(0.3), 1.5)
+LINK_SMOOTHNESS = (4.0, 2.0)
 SMOOTHNESS = (2.0, 2.0)
 # ε and the rougher share's decay
 ROUGH_SHARE, ROUGH_DECAY = 0.05, 0.4
 
 
+# The inverse from a Cholesky factor.
+(_POTRI,) = get_lapack_funcs(("potri",), dtype=np.float64)
+
+
+class Block(NamedTuple):
+    """The columns of one term: for each, the places of its functions in the inputs' systems."""
+
+    term: Term
+    index: Int[np.ndarray, "m order"]
+
+    @property
+    def name(self) -> tuple[Term, bytes]:
+        """What tells blocks of one search apart: the same term may come with other columns."""
+        return self.term, self.index.tobytes()
+
+
 class Basis(NamedTuple):
-    """The columns of a model: which terms, and the degrees of each one's products."""
+    """The columns of a model."""
 
-    polynomials: Polynomials
-    terms: tuple[Term, ...]
-    degrees: tuple[Int[np.ndarray, "m order"], ...]
+    systems: tuple[System, ...]
+    blocks: tuple[Block, ...]
 
-    def __call__(self, values: Float[np.ndarray, "p n k"]) -> Float[np.ndarray, "n columns"]:
-        """Φ without the constant, from the polynomials' values."""
-        parts = [columns(values, term, degrees) for term, degrees in zip(self.terms, self.degrees, strict=True)]
-        return np.concatenate([np.zeros((values.shape[1], 0)), *parts], axis=1)
+    def __call__(self, values: Sequence[Float[np.ndarray, "n _"]]) -> Float[np.ndarray, "n columns"]:
+        """Φ without the constant, from the values of every input's functions."""
+        parts = [columns(values, block.term, block.index) for block in self.blocks]
+        return np.concatenate([np.zeros((len(values[0]), 0)), *parts], axis=1)
 
     @property
     def slices(self) -> list[slice]:
-        """Where each term's columns lie."""
-        ends = np.cumsum([0, *map(len, self.degrees)])
+        """Where each block's columns lie."""
+        ends = np.cumsum([0, *(len(block.index) for block in self.blocks)])
         return [slice(a, b) for a, b in itertools.pairwise(ends)]
 
+    @property
+    def n_columns(self) -> int:
+        return sum(len(block.index) for block in self.blocks)
 
-def basis_of(polynomials: Polynomials, terms: Sequence[Term], total_degree: Mapping[int, int] = TOTAL_DEGREE) -> Basis:
-    """The basis of some terms up to a total degree by order, lower where there would be very many columns."""
-    terms = tuple(terms)
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return tuple(block.term for block in self.blocks)
+
+    @property
+    def sizes(self) -> dict[Term, int]:
+        """Numbers of columns, by term."""
+        return {block.term: len(block.index) for block in self.blocks}
+
+
+def basis_of(
+    systems: Sequence[System],
+    terms: Iterable[Term],
+    total_degree: Mapping[int, int] = TOTAL_DEGREE,
+    sizes: Mapping[Term, int] | None = None,
+    term_columns: int = TERM_COLUMNS,
+    max_columns: int = MAX_COLUMNS,
+) -> Basis:
+    """The basis of some terms up to a total degree by order, lower where there would be very many columns.
+
+    Terms with a rough input have a number of columns by order, or that given in `sizes`.
+    """
+    terms, sizes, blocks = tuple(terms), sizes or {}, ()
+    rough = {t for t in terms if any(systems[i].is_rough for i in t)}
     for lower in range(8):
         totals = {t: max(total_degree.get(len(t), HIGHER_TOTAL) - lower, len(t) + 1) for t in terms}
-        degrees = tuple(term_degrees(term, polynomials.degree, totals[term]) for term in terms)
-        if sum(map(len, degrees)) <= MAX_COLUMNS:
+        limit = max(term_columns >> lower, 4)
+        limits = {t: sizes.get(t, ROUGH_COLUMNS.get(len(t), 30)) if t in rough else limit for t in terms}
+        blocks = tuple(Block(t, products(systems, t, totals[t], limits[t])) for t in terms)
+        if sum(len(block.index) for block in blocks if block.term not in rough) <= max_columns:
             break
-    return Basis(polynomials, terms, degrees)
+    return Basis(tuple(systems), blocks)
 
 
 class Products(NamedTuple):
@@ -86,6 +137,13 @@ class Posterior(NamedTuple):
     def covariance(self) -> Float[np.ndarray, "m m"]:
         return self.root @ self.root.T
 
+    @property
+    def kl(self) -> float:
+        """KL(q(v) ‖ p(v)) = ½ (Σ (m_k² + Σ_kk)/s_k − M − log det Σ/S)."""
+        root = self.root / self.prior_sd[:, None]
+        log_det = np.linalg.slogdet(root)[1] if len(root) else 0.0
+        return 0.5 * float(np.sum((self.mean / self.prior_sd) ** 2) + np.sum(root**2) - len(root) - 2.0 * log_det)
+
 
 class Evidence:
     """log p(y | θ) + log p(θ) and its gradient, θ = (log τ_T², α_i, log σ²)."""
@@ -93,17 +151,26 @@ class Evidence:
     def __init__(self, basis: Basis, products: Products):
         self.products = products
         inputs = sorted({i for term in basis.terms for i in term})
-        # log s = sizes log τ² + Σ_i log d(α_i, steps_i)
-        self.sizes = np.zeros((len(products.cross), len(basis.terms)))
+        n_blocks = len(basis.blocks)
+        # log s = sizes log τ² + offset + Σ_i log d(α_i, steps_i)
+        self.sizes = np.zeros((len(products.cross), n_blocks))
         self.steps = np.zeros((len(products.cross), len(inputs)))
-        for t, (term, degrees, rows) in enumerate(zip(basis.terms, basis.degrees, basis.slices, strict=True)):
-            self.sizes[rows, t] = 1.0
-            self.steps[rows, [inputs.index(i) for i in term]] = degrees - 1.0
-        self.scale = max(products.square / max(products.n, 1.0), 1e-300)
-        centres = [LOG_VARIANCE[0] + math.log(self.scale)] * len(basis.terms) + [SMOOTHNESS[0]] * len(inputs)
-        spreads = [LOG_VARIANCE[1]] * len(basis.terms) + [SMOOTHNESS[1]] * len(inputs)
+        self.offset = np.zeros(len(products.cross))
+        for b, (block, rows) in enumerate(zip(basis.blocks, basis.slices, strict=True)):
+            self.sizes[rows, b] = 1.0
+            for axis, i in enumerate(block.term):
+                system, own = basis.systems[i], block.index[:, axis]
+                self.offset[rows] += system.offset[own]
+                self.steps[rows, inputs.index(i)] = system.cost[own] - 1.0
+        is_link = products.noise_variance is not None
+        self.scale = 1.0 if is_link else max(products.square / max(products.n, 1.0), 1e-300)
+        centre, spread = LINK_LOG_VARIANCE if is_link else LOG_VARIANCE
+        smoothness = LINK_SMOOTHNESS if is_link else SMOOTHNESS
+        centres = [centre + math.log(self.scale)] * n_blocks + [smoothness[0]] * len(inputs)
+        spreads = [spread] * n_blocks + [smoothness[1]] * len(inputs)
         self.prior_mean = np.array([*centres, math.log(self.scale)])
         self.prior_sd = np.array([*spreads, 10.0])
+        self.inputs = inputs
 
     def start(self) -> Float[np.ndarray, " h"]:
         theta = self.prior_mean.copy()
@@ -118,13 +185,11 @@ class Evidence:
         rough = math.log(ROUGH_SHARE) - ROUGH_DECAY * self.steps * theta[n_terms:-1]
         decay = np.logaddexp(smooth, rough)
         slopes = -self.steps * (ROUGH_DECAY + (1.0 - ROUGH_DECAY) * np.exp(smooth - decay))
-        return self.sizes @ theta[:n_terms] + decay.sum(axis=1), slopes
+        return self.sizes @ theta[:n_terms] + self.offset + decay.sum(axis=1), slopes
 
     def parts(self, theta):
         """s^{1/2}, σ², L and L⁻¹ of A = S^{1/2}ΦᵀΦS^{1/2}/σ² + I, L⁻¹S^{1/2}Φᵀy/σ², and the posterior mean."""
-        log_s, _ = self._log_prior_variances(theta)
-        s = np.exp(0.5 * np.clip(log_s, -40.0 + math.log(self.scale), 20.0 + math.log(self.scale)))
-        variance = math.exp(theta[-1])
+        s, variance = self._scales(theta)
         a = self.products.gram * (s[:, None] * s[None, :] / variance)
         a[np.diag_indices_from(a)] += 1.0
         lower = np.linalg.cholesky(a)
@@ -132,34 +197,98 @@ class Evidence:
         b = inverse @ (s * self.products.cross) / variance
         return s, variance, lower, inverse, b, s * (inverse.T @ b)
 
+    def _value(self, theta, variance, lower, b) -> float:
+        """log p(y | θ) + log p(θ); one row less for the constant."""
+        log_likelihood = -0.5 * (
+            (self.products.n - 1.0) * math.log(2.0 * math.pi * variance)
+            + 2.0 * np.sum(np.log(np.diag(lower)))
+            + self.products.square / variance
+            - b @ b
+        )
+        return float(log_likelihood - 0.5 * np.sum(self._away(theta) ** 2))
+
+    def distance(self, theta: Float[np.ndarray, " h"]) -> float:
+        """Of θ from the centre of its hyper-prior, in squares of sds."""
+        return float(np.sum(self._away(theta) ** 2))
+
+    def _away(self, theta):
+        away = (theta - self.prior_mean) / self.prior_sd
+        if self.products.noise_variance is not None:
+            away[-1] = 0.0
+        return away
+
     def __call__(self, theta):
         s, variance, lower, inverse, b, mean = self.parts(theta)
         gram, cross, square, n = self.products[:4]
-        n = n - 1.0  # one for the constant
-        value = -0.5 * (
-            n * math.log(2.0 * math.pi * variance) + 2.0 * np.sum(np.log(np.diag(lower))) + square / variance - b @ b
-        )
         # ∂/∂log s_k = ½ (m_k²/s_k + Σ_kk/s_k − 1); ∂/∂log σ² = ½ (−n + ‖y − Φm‖²/σ² + tr(I − A⁻¹))
         left = np.sum(inverse**2, axis=0)
         slopes = 0.5 * ((mean / s) ** 2 + left - 1.0)
         residual = square - 2.0 * mean @ cross + mean @ gram @ mean
-        slope = 0.5 * (-n + residual / variance + len(s) - left.sum())
-        away = (theta - self.prior_mean) / self.prior_sd
-        if self.products.noise_variance is not None:
-            slope, away[-1] = 0.0, 0.0
+        slope = 0.5 * (1.0 - n + residual / variance + len(s) - left.sum())
+        slope = slope if self.products.noise_variance is None else 0.0
         in_alpha = self._log_prior_variances(theta)[1].T @ slopes
-        gradient = np.concatenate([self.sizes.T @ slopes, in_alpha, [slope]]) - away / self.prior_sd
-        return value - 0.5 * away @ away, gradient
+        gradient = np.concatenate([self.sizes.T @ slopes, in_alpha, [slope]]) - self._away(theta) / self.prior_sd
+        return self._value(theta, variance, lower, b), gradient
 
-    def maximise(self, tolerance: float = 1e-9) -> Float[np.ndarray, " h"]:
+    def maximise(self, tolerance: float = 1e-9, start: Float[np.ndarray, " h"] | None = None, n_most: int = 200):
         """θ of the highest evidence; `tolerance` is the relative gain at which to stop."""
 
         def loss(theta):
             value, gradient = self(theta)
             return -value, -gradient
 
-        options = {"maxiter": 200, "ftol": tolerance}
-        return minimize(loss, self.start(), jac=True, method="L-BFGS-B", options=options).x
+        options = {"maxiter": n_most, "ftol": tolerance}
+        begin = self.start() if start is None else start
+        return minimize(loss, begin, jac=True, method="L-BFGS-B", options=options).x
+
+    def fixed_point(self, theta, n_rounds: int, tolerance: float = 0.02) -> Float[np.ndarray, " h"]:
+        """Sizes and noise of higher evidence with α as it is, by MacKay's updates: a few rounds do for many columns.
+
+        τ² is Σ m_k²/s_k′ over Σ γ_k of the term but for the hyper-prior, s_k′ its prior variances at τ = 1 and
+        γ_k = 1 − Σ_kk/s_k the share of coefficient k that the data determine; σ² = ‖y − Φm‖²/(n − Σ γ_k).
+        """
+        theta = theta.copy()
+        n_blocks = self.sizes.shape[1]
+        gram, cross, square, n = self.products[:4]
+        limits = math.log(self.scale) - 25.0, math.log(self.scale) + 8.0
+        for _ in range(n_rounds):
+            s, variance = self._scales(theta)
+            a = gram * (s[:, None] * s[None, :] / variance)
+            a[np.diag_indices_from(a)] += 1.0
+            lower = np.linalg.cholesky(a)
+            mean = s * cho_solve((lower, True), s * cross / variance)
+            known = 1.0 - np.diag(_POTRI(lower, lower=1)[0])
+            energy = self.sizes.T @ (mean / s) ** 2 * np.exp(theta[:n_blocks])
+            before = theta.copy()
+            theta[:n_blocks] = np.clip(self._sizes(theta[:n_blocks], energy, self.sizes.T @ known), *limits)
+            if self.products.noise_variance is None:
+                residual = square - 2.0 * mean @ cross + mean @ gram @ mean
+                theta[-1] = math.log(max(residual, 1e-12 * square) / max(n - 1.0 - known.sum(), 1.0))
+            # what matters is the size of parts that are there
+            used = np.append(self.sizes.T @ known > 0.5, np.zeros(len(theta) - n_blocks, dtype=bool))
+            if np.max(np.abs(theta - before)[used], initial=0.0) < tolerance:
+                break
+        return theta
+
+    def _sizes(self, t, energy, known):
+        """log τ² where ½ (energy/τ² − known) − (log τ² − centre)/spread² = 0: MacKay's update with the hyper-prior."""
+        centre, spread = self.prior_mean[: len(t)], self.prior_sd[: len(t)]
+        for _ in range(30):
+            pull = 0.5 * energy * np.exp(-t)
+            slope = pull - 0.5 * known - (t - centre) / spread**2
+            t = t + np.clip(slope / (pull + 1.0 / spread**2), -3.0, 3.0)
+        return t
+
+    def _scales(self, theta):
+        log_s, _ = self._log_prior_variances(theta)
+        low, high = -40.0 + math.log(self.scale), 8.0 + math.log(self.scale)
+        # a share of 10⁻⁶ of the variance is as good as none
+        noise = theta[-1] if self.products.noise_variance is not None else max(theta[-1], math.log(1e-6 * self.scale))
+        return np.exp(0.5 * np.clip(log_s, low, high)), math.exp(min(noise, high))
+
+    def posterior(self, theta: Float[np.ndarray, " h"]) -> Posterior:
+        s, variance, lower, inverse, b, mean = self.parts(theta)
+        return Posterior(mean, s[:, None] * inverse.T, s, variance, theta, self._value(theta, variance, lower, b))
 
     def around(self, theta, n_draws: int, rng: np.random.Generator) -> Float[np.ndarray, "draws h"]:
         """Draws of θ from N(θ̂, H⁻¹), H the curvature of the evidence at its maximum, in pairs about it."""
@@ -167,6 +296,8 @@ class Evidence:
         units = step * np.eye(len(theta))
         slope = self(theta)[1]
         hessian = np.array([(slope - self(theta + e)[1]) / step for e in units])
+        if self.products.noise_variance is not None:
+            hessian[-1], hessian[:, -1] = 0.0, 0.0
         values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
         # Curvature below the hyper-prior's is rounding or a ridge: the prior's is used.
         values = np.maximum(values, 1.0 / self.prior_sd.max() ** 2)
@@ -177,21 +308,19 @@ class Evidence:
         return theta + away
 
 
-def best(basis: Basis, products: Products, *, tolerance: float = 1e-9) -> tuple[Posterior, Evidence]:
+def best(
+    basis: Basis, products: Products, *, tolerance: float = 1e-9, start: Float[np.ndarray, " h"] | None = None
+) -> tuple[Posterior, Evidence]:
     """The posterior at the hyper-parameters of the highest evidence."""
     evidence = Evidence(basis, products)
-    return _posterior(evidence, evidence.maximise(tolerance)), evidence
+    return evidence.posterior(evidence.maximise(tolerance, start)), evidence
 
 
-def averaged(basis: Basis, products: Products, *, rng: np.random.Generator, n_draws: int = 24) -> Posterior:
-    """The posterior averaged over the hyper-parameters: a Gaussian with the mixture's mean and covariance.
-
-    Without draws, that at their best values.
-    """
-    posterior, evidence = best(basis, products)
-    if not n_draws or not len(posterior.mean):
+def averaged(evidence: Evidence, posterior: Posterior, *, rng: np.random.Generator, n_draws: int = 24) -> Posterior:
+    """The posterior averaged over the hyper-parameters: a Gaussian with the mixture's mean and covariance."""
+    if not len(posterior.mean):
         return posterior
-    members = [_posterior(evidence, theta) for theta in evidence.around(posterior.theta, n_draws, rng)]
+    members = [evidence.posterior(theta) for theta in evidence.around(posterior.theta, n_draws, rng)]
     means = np.array([m.mean for m in members])
     mean = means.mean(axis=0)
     # Σ = E Σ_θ + Cov m_θ
@@ -206,39 +335,13 @@ def root_of(covariance: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
     return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
-def _posterior(evidence: Evidence, theta) -> Posterior:
-    s, variance, _, inverse, _, mean = evidence.parts(theta)
-    return Posterior(mean, s[:, None] * inverse.T, s, variance, theta, evidence(theta)[0])
-
-
-def products_of(
-    phi: Float[np.ndarray, "n m"],
-    y: Float[np.ndarray, " n"],
-    weight: Float[np.ndarray, " n"],
-    noise_variance: float | None = None,
-) -> Products:
-    """The products of weighted rows; a weight multiplies the precision of its row."""
-    total = weight.sum()
-    mean_phi, mean_y = weight @ phi / total, float(weight @ y / total)
-    weighted = weight[:, None] * phi
-    return Products(
-        phi.T @ weighted - total * np.outer(mean_phi, mean_phi),
-        weighted.T @ y - total * mean_phi * mean_y,
-        float(weight @ (y - mean_y) ** 2),
-        float(np.count_nonzero(weight)),
-        mean_phi,
-        mean_y,
-        noise_variance,
-    )
-
-
 def with_constant(
     posterior: Posterior, products: Products, total: float
-) -> tuple[Float[np.ndarray, " m1"], Float[np.ndarray, "m1 m1"]]:
-    """Mean and covariance of (c, v): c = ȳ − φ̄ᵀv + N(0, σ²/Σ weights)."""
-    lift = np.concatenate([-products.mean_phi[None], np.eye(len(posterior.mean))])
-    mean = lift @ posterior.mean
-    mean[0] += products.mean_y
-    covariance = lift @ posterior.covariance @ lift.T
-    covariance[0, 0] += posterior.noise_variance / total
-    return mean, covariance
+) -> tuple[Float[np.ndarray, " m1"], Float[np.ndarray, "m1 k1"]]:
+    """Mean of (c, v) and a root of its covariance: c = ȳ − φ̄ᵀv + N(0, σ²/Σ weights)."""
+    mean = np.append(products.mean_y - products.mean_phi @ posterior.mean, posterior.mean)
+    root = np.zeros((len(mean), posterior.root.shape[1] + 1))
+    root[0, 0] = math.sqrt(posterior.noise_variance / total)
+    root[0, 1:] = -products.mean_phi @ posterior.root
+    root[1:, 1:] = posterior.root
+    return mean, root

@@ -145,7 +145,7 @@ def fit(
     patience: int | None = None,
     n_rounds: int = 25,
     last_layer: bool | None = None,
-    callback: Callable[[Progress], None] | None = None,
+    callback: Callable[[Progress], bool | None] | None = None,
 ) -> Fitted:
     """Maximises the ELBO over q, the blocks' hyper-parameters and the likelihood's.
 
@@ -159,7 +159,7 @@ def fit(
     - `last_layer`: whether to end with the exact posterior of the last layer, joint over all sub-networks, with the
       noise at its evidence maximum. None: where that exists (only the top layer random, all Gaussian) and has no more
       than 2000 features.
-    - `callback`: called with a `Progress` after each of the `n_rounds` rounds.
+    - `callback`: called with a `Progress` after each of the `n_rounds` rounds; True ends the fit with the best so far.
     """
     networks = _checked_networks(network)
     _check_counts(n_steps=n_steps, batch_size=batch_size, n_draws=n_draws, n_rounds=n_rounds)
@@ -200,9 +200,8 @@ def fit(
         with threadpool_limits(1, user_api="blas"):
             state = advance(settings, state, rest, data, plan, jnp.asarray(until, jnp.int32))
             jax.block_until_ready(state)
-        if callback:
-            _report(callback, state, n_steps, settings)
-        if not np.any(state.active):
+        stop = bool(callback and _report(callback, state, n_steps, settings))
+        if stop or not np.any(state.active):
             break
 
     outcomes, rests = (_members(tree, len(networks)) if settings.stacked else [tree] for tree in (state, rest))
@@ -244,7 +243,7 @@ def _report(callback, state, n_steps, settings):
     last = max(int(rounds[best]) - 1, 0)
     elbos, all_scores = (np.asarray(a).reshape(-1, settings.n_rounds)[best] for a in (state.elbos, state.scores))
     done = min(int(rounds[best]) * -(-n_steps // settings.n_rounds), n_steps)
-    callback(Progress(done, n_steps, float(elbos[last]), float(all_scores[last]), float(scores[best])))
+    return callback(Progress(done, n_steps, float(elbos[last]), float(all_scores[last]), float(scores[best])))
 
 
 def _check_outcome(scores, outcomes, learning_rate):

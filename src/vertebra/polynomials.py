@@ -49,42 +49,36 @@ class Polynomials(NamedTuple):
         return Polynomials(*(part[list(inputs)] for part in self))
 
 
-def orthonormal(x: Float[np.ndarray, "n p"], weight: Float[np.ndarray, " n"], degree: int = 12) -> Polynomials:
-    """The polynomials up to `degree`, or up to what an input's distinct values carry, under the weighted marginals."""
+def orthonormal(
+    x: Float[np.ndarray, "n p"],
+    weight: Float[np.ndarray, " n"],
+    degree: int = 12,
+    *,
+    low: float | None = None,
+    width: float | None = None,
+) -> Polynomials:
+    """The polynomials up to `degree`, or up to what an input's distinct values carry, under the weighted marginals.
+
+    They are written in Legendre polynomials on the range of the values, or on a given one.
+    """
     x, weight = x[weight > 0], weight[weight > 0] / weight.sum()
-    low, width = x.min(axis=0), np.ptp(x, axis=0)
-    width = np.where(width > 0, width, 1.0)
+    lows = x.min(axis=0) if low is None else np.full(x.shape[1], low)
+    widths = np.ptp(x, axis=0) if width is None else np.full(x.shape[1], width)
+    widths = np.where(widths > 0, widths, 1.0)
     transform = np.zeros((x.shape[1], degree + 1, degree + 1))
     degrees = np.zeros(x.shape[1], dtype=int)
     for i, column in enumerate(x.T):
         values, index = np.unique(column, return_inverse=True)
         shares = np.bincount(index, weight)
         k = min(degree, len(values) - 1)
-        vander = np.polynomial.legendre.legvander(2.0 * (values - low[i]) / width[i] - 1.0, k)
+        vander = np.polynomial.legendre.legvander(2.0 * (values - lows[i]) / widths[i] - 1.0, k)
         upper = np.asarray(np.linalg.qr(np.sqrt(shares)[:, None] * vander, mode="r"))
         # A degree that rounding cannot tell from the lower ones is left out.
         k = int(np.argmin(np.append(np.abs(np.diag(upper)) > 1e-6, False))) - 1
         upper = upper[: k + 1, : k + 1]
         transform[i, : k + 1, : k + 1] = np.linalg.inv(upper) * np.sign(np.diag(upper))
         degrees[i] = k
-    return Polynomials(low, width, transform, degrees)
-
-
-def term_degrees(term: Term, most: Int[np.ndarray, " p"], total: int) -> Int[np.ndarray, "m order"]:
-    """(k_i)_{i∈T} with 1 ≤ k_i ≤ most[i] and Σ k_i ≤ total, lowest total first."""
-    ranges = [range(1, min(int(most[i]), total) + 1) for i in term]
-    degrees = [k for k in itertools.product(*ranges) if sum(k) <= total]
-    return np.array(sorted(degrees, key=lambda k: (sum(k), k)), dtype=int).reshape(-1, len(term))
-
-
-def columns(
-    values: Float[np.ndarray, "p n k"], term: Term, degrees: Int[np.ndarray, "m order"]
-) -> Float[np.ndarray, "n m"]:
-    """Π_{i∈T} P_{k_i}(x_i), one column per row of `degrees`."""
-    product = np.ones((values.shape[1], len(degrees)))
-    for axis, i in enumerate(term):
-        product = product * values[i][:, degrees[:, axis]]
-    return product
+    return Polynomials(lows, widths, transform, degrees)
 
 
 def gauss_rule(

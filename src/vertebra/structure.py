@@ -7,32 +7,49 @@ y ~ N(0, V), V = σ²I + ΦSΦᵀ, their score u = Cᵀ V⁻¹ y is N(0, Λ) if 
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
 from scipy.special import expit, log_ndtr, logsumexp
 
-from vertebra.evidence import Basis, Posterior, Products, basis_of, best, products_of
-from vertebra.polynomials import Polynomials, Term, columns, maximal, subsets, term_degrees
+from vertebra.evidence import MAX_COLUMNS, Basis, Block, Evidence, Posterior, Products, basis_of
+from vertebra.polynomials import Term, maximal, subsets
+from vertebra.systems import SEEN, System, columns, products
 
 # The highest total degree of the products that a test looks at, by order, and of the terms in the model it is against.
 TEST_DEGREE = {1: 6, 2: 4, 3: 5}
 MODEL_DEGREE = {1: 9, 2: 7, 3: 6}
+# The most products that a test looks at: categories of many levels have more.
+TEST_COLUMNS = 40
+# And of a term while terms are sought.
+MODEL_COLUMNS = 60
 # The chance of any false term, by order: main effects, pairs, and higher terms without their lower ones.
 FALSE_MAIN, FALSE_PAIR, FALSE_HIGHER = 0.005, 0.01, 0.0025
 # Of the pairs' share, what goes to pairs of two active inputs, of one, of none.
 HEREDITY = (0.9, 0.08, 0.02)
 # So many pairs are tested exactly; of more, those with the largest scores. More single triples are not looked for.
 MAX_TESTS = 300
-# So many terms enter the model at once.
-BATCH = 4
+# Of the pairs not seen one by one, so many may enter together, for so much evidence, where a test of all of them by so
+# many products each, at this chance of an error, sees them. Those with fewer degrees of freedom than this go again.
+MOST_TOGETHER, LEAST_GAIN, FALSE_TOGETHER, N_JOINT, LEAST_KNOWN = 40, 4.0, 0.0025, 4, 0.2
+# So many terms enter the model at once, or this share of those that would.
+BATCH, BATCH_SHARE = 4, 0.6
 # More three-way candidates than this are looked at only where their pairs are there.
 MAX_TRIPLES = 300
 # Triangles of pairs whose three-way term is let in unasked, to be shrunk by its own evidence.
 FREE_TRIANGLES = 10
+# Models of more columns are fitted by a few rounds of MacKay's updates while terms are still sought.
+MANY_COLUMNS = 300
+# A term of rough functions that uses nearly all its columns gets as many as one may have while terms are sought, if its
+# share of the variance is large; at the end one that uses half of them gets four times as many, if it is worth it. So
+# many there may be in all, and for each so many rows.
+NEARLY_ALL, LARGE_ENERGY, HALF, SMALL_ENERGY = 0.8, 0.03, 0.5, 0.002
+MOST_OF_ONE, MOST_OF_ALL, ROWS_PER_COLUMN = 1000, 3200, 5
+# Rows looked at together, and multiplications from which single precision does.
+CHUNK, MUCH_WORK = 8192, 3e9
 
 
 class Score(NamedTuple):
@@ -43,11 +60,15 @@ class Score(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """The terms found, each with its subsets, the test of every candidate looked at, and how many there were."""
+    """The terms found, each with its subsets, the test of every candidate looked at, and how many there were.
+
+    `sizes` are the terms' numbers of columns.
+    """
 
     terms: tuple[Term, ...]
     tests: dict[Term, Score]
     n_candidates: dict[int, int]
+    sizes: dict[Term, int]
 
     @property
     def clusters(self) -> tuple[Term, ...]:
@@ -79,43 +100,207 @@ def discoveries(structure: Structure, fdr: float) -> list[Term]:
     return [t for t in ranked[: max(passed, default=0)] if t in structure.terms]
 
 
-class Rows(NamedTuple):
-    """Centred on nothing yet: polynomials at the rows, the target, the precision weights, the noise if it is known."""
+class Rows:
+    """The data as the search sees them: products of columns, each worked out once, whatever models they serve in.
 
-    polynomials: Polynomials
-    values: Float[np.ndarray, "p n k"]
-    y: Float[np.ndarray, " n"]
-    weight: Float[np.ndarray, " n"]
-    noise_variance: float | None = None
+    A weight multiplies the precision of its row; the noise may be known.
+    """
+
+    def __init__(
+        self,
+        systems: Sequence[System],
+        values: Sequence[Float[np.ndarray, "n _"]],
+        y: Float[np.ndarray, " n"],
+        weight: Float[np.ndarray, " n"],
+        noise_variance: float | None = None,
+    ):
+        self.systems, self.values = tuple(systems), values
+        self.y, self.weight = y, weight
+        self.noise_variance = noise_variance
+        self.n = int(np.count_nonzero(weight))
+        self.total = float(weight.sum())
+        self.mean_y = float(weight @ y / self.total)
+        self.square = float(weight @ (y - self.mean_y) ** 2)
+        self._means: dict[tuple, np.ndarray] = {}
+        self._crosses: dict[tuple, np.ndarray] = {}
+        self._grams: dict[tuple, np.ndarray] = {}
+
+    @property
+    def is_constant(self) -> bool:
+        shown = self.y[self.weight > 0]
+        return bool(np.ptp(shown) <= 1e-10 * max(np.abs(shown).max(), 1e-300))
+
+    def chunks(self):
+        """The values of the functions and the weights, some rows at a time."""
+        for start in range(0, len(self.y), CHUNK):
+            part = slice(start, start + CHUNK)
+            yield [v[part] for v in self.values], part
+
+    def columns(self, blocks: Sequence[Block], values) -> Float[np.ndarray, "n m"]:
+        return np.concatenate([columns(values, b.term, b.index) for b in blocks], axis=1)
+
+    def learn(self, blocks: Sequence[Block]) -> None:
+        """Means of the columns and their products with y."""
+        new = [b for b in blocks if b.name not in self._means]
+        if not new:
+            return
+        means, crosses = 0.0, 0.0
+        for values, part in self.chunks():
+            phi = self.columns(new, values)
+            means = means + self.weight[part] @ phi
+            crosses = crosses + (self.weight[part] * (self.y[part] - self.mean_y)) @ phi
+        ends = np.cumsum([len(b.index) for b in new])[:-1]
+        for b, mean, cross in zip(new, np.split(means / self.total, ends), np.split(crosses, ends), strict=True):
+            self._means[b.name], self._crosses[b.name] = mean, cross
+
+    def learn_products(self, left: Sequence[Block], right: Sequence[Block]) -> None:
+        """Products of every two of these blocks about their means."""
+        self.learn([*left, *right])
+        news = [[b for b in left if any((b.name, c.name) not in self._grams for c in right)]]
+        news.append([c for c in right if any((b.name, c.name) not in self._grams for b in news[0])])
+        if not news[0]:
+            return
+        total: Any = 0.0
+        same = [b.name for b in news[0]] == [c.name for c in news[1]]
+        sizes = [sum(len(b.index) for b in side) for side in news]
+        # in single precision where there is much to do: the prior's precision of 1 is far above its error
+        dtype = np.float32 if math.prod(sizes) * len(self.y) > MUCH_WORK else np.float64
+        for values, part in self.chunks():
+            values = [v.astype(dtype) for v in values]
+            a = self.columns(news[0], values)
+            b = a if same else self.columns(news[1], values)
+            total = total + ((self.weight[part, None].astype(dtype) * a).T @ b).astype(np.float64)
+        starts = [np.cumsum([0, *(len(b.index) for b in side)]) for side in news]
+        for i, b in enumerate(news[0]):
+            for j, c in enumerate(news[1]):
+                if (b.name, c.name) not in self._grams:
+                    gram = total[starts[0][i] : starts[0][i + 1], starts[1][j] : starts[1][j + 1]]
+                    gram = gram - self.total * np.outer(self._means[b.name], self._means[c.name])
+                    self._grams[b.name, c.name], self._grams[c.name, b.name] = gram, gram.T
+
+    def learn_squares(self, blocks: Sequence[Block]) -> None:
+        """Products of each block with itself alone."""
+        self.learn(blocks)
+        new = [b for b in blocks if (b.name, b.name) not in self._grams]
+        totals = [np.zeros((len(b.index), len(b.index))) for b in new]
+        for values, part in self.chunks() if new else ():
+            for b, total in zip(new, totals, strict=True):
+                phi = columns(values, b.term, b.index)
+                total += (self.weight[part, None] * phi).T @ phi
+        for b, total in zip(new, totals, strict=True):
+            mean = self._means[b.name]
+            self._grams[b.name, b.name] = total - self.total * np.outer(mean, mean)
+
+    def mean(self, blocks: Sequence[Block]) -> Float[np.ndarray, " m"]:
+        return np.concatenate([np.zeros(0), *(self._means[b.name] for b in blocks)])
+
+    def cross(self, blocks: Sequence[Block]) -> Float[np.ndarray, " m"]:
+        return np.concatenate([np.zeros(0), *(self._crosses[b.name] for b in blocks)])
+
+    def gram(self, left: Sequence[Block], right: Sequence[Block]) -> Float[np.ndarray, "l r"]:
+        width = sum(len(c.index) for c in right)
+        rows = [np.concatenate([self._grams[b.name, c.name] for c in right], axis=1) for b in left if right]
+        return (
+            np.concatenate([np.zeros((0, width)), *rows]) if right else np.zeros((sum(len(b.index) for b in left), 0))
+        )
+
+    def products(self, basis: Basis) -> Products:
+        """What the evidence of a basis needs."""
+        self.learn_products(basis.blocks, basis.blocks)
+        return Products(
+            self.gram(basis.blocks, basis.blocks),
+            self.cross(basis.blocks),
+            self.square,
+            self.total,
+            self.mean(basis.blocks),
+            self.mean_y,
+            self.noise_variance,
+        )
 
 
 class Model(NamedTuple):
-    """The terms in the model, fitted."""
+    """Some terms, fitted to the rows."""
 
     rows: Rows
     basis: Basis
-    phi: Float[np.ndarray, "n m"]
-    products: Products
+    evidence: Evidence
     posterior: Posterior
 
     @property
-    def residual(self) -> Float[np.ndarray, " n"]:
-        fitted = self.products.mean_y + (self.phi - self.products.mean_phi) @ self.posterior.mean
-        return self.rows.y - fitted
+    def known(self) -> Float[np.ndarray, " m"]:
+        """Of each coefficient, the share that the data determine: γ_k = 1 − Σ_kk/s_k."""
+        return 1.0 - np.sum(self.posterior.root**2, axis=1) / self.posterior.prior_sd**2
 
     @property
     def freedom(self) -> float:
         """Rows less what the fit used: the degrees of freedom of the noise."""
-        used = np.sum((self.products.gram @ self.posterior.root) * self.posterior.root) / self.posterior.noise_variance
-        return max(self.products.n - 1.0 - float(used), 1.0)
+        return max(self.rows.total - 1.0 - float(self.known.sum()), 1.0)
+
+    def at(self, values) -> Float[np.ndarray, " n"]:
+        """The fit at rows given by the values of their functions."""
+        centre = self.rows.mean_y - self.evidence.products.mean_phi @ self.posterior.mean
+        return centre + self.basis(values) @ self.posterior.mean
+
+    def variance_at(self, values) -> Float[np.ndarray, " n"]:
+        """The variance of the fit there."""
+        phi = self.basis(values) - self.evidence.products.mean_phi
+        return np.sum((phi @ self.posterior.root) ** 2, axis=1) + self.posterior.noise_variance / self.rows.total
 
 
-def model_of(rows: Rows, terms: Iterable[Term]) -> Model:
-    """The model of some terms, by evidence, of a little lower degree than the final one: that is many times faster."""
-    basis = basis_of(rows.polynomials, sorted(terms, key=lambda t: (len(t), t)), MODEL_DEGREE)
-    phi = basis(rows.values)
-    products = products_of(phi, rows.y, rows.weight, rows.noise_variance)
-    return Model(rows, basis, phi, products, best(basis, products, tolerance=1e-6)[0])
+def model_of(
+    rows: Rows, terms: Iterable[Term], *, before: Model | None = None, sizes: Mapping[Term, int] | None = None
+) -> Model:
+    """The model of some terms by evidence, begun where another one ended.
+
+    While terms are sought, of a little lower degree than the final one: that is many times faster.
+    """
+    if sizes is None and before is not None:
+        sizes = before.basis.sizes
+    basis = basis_of(
+        rows.systems,
+        sorted(set(terms), key=lambda t: (len(t), t)),
+        MODEL_DEGREE,
+        sizes,
+        MODEL_COLUMNS,
+        most_columns(rows),
+    )
+    return fit_basis(rows, basis, before=before, many=MANY_COLUMNS, n_rounds=2, tolerance=1e-6)
+
+
+def most_columns(rows: Rows) -> int:
+    """Of smooth functions: no more than half the rows, so that none can reproduce them."""
+    return min(MAX_COLUMNS, max(rows.n // 2, 8))
+
+
+def fit_basis(
+    rows: Rows, basis: Basis, *, before: "Model | None", many: int, n_rounds: int, tolerance: float = 1e-9
+) -> Model:
+    """Hyper-parameters of the highest evidence; with more than `many` columns, a few rounds towards them."""
+    evidence = Evidence(basis, rows.products(basis))
+    start = _start(evidence, basis, before)
+    if basis.n_columns > many and before is not None:
+        theta = evidence.fixed_point(start, n_rounds)
+    else:
+        theta = evidence.maximise(tolerance, start)
+    return Model(rows, basis, evidence, evidence.posterior(theta))
+
+
+def _start(evidence: Evidence, basis: Basis, before: Model | None):
+    """Hyper-parameters of an earlier model where it has them; what is new starts small where the rest is known."""
+    theta = evidence.start()
+    if before is None or not before.basis.blocks:
+        return theta
+    old, known = before.posterior.theta, {term: k for k, term in enumerate(before.basis.terms)}
+    n_blocks = len(basis.blocks)
+    for k, block in enumerate(basis.blocks):
+        place = known.get(block.term)
+        theta[k] = theta[k] - 2.0 if place is None else max(old[place], theta[k] - 8.0)
+    places = {i: k for k, i in enumerate(before.evidence.inputs)}
+    for k, i in enumerate(evidence.inputs):
+        if i in places:
+            theta[n_blocks + k] = old[len(before.basis.blocks) + places[i]]
+    theta[-1] = old[-1] if evidence.products.noise_variance is None else theta[-1]
+    return theta
 
 
 def search(
@@ -123,47 +308,60 @@ def search(
     *,
     terms: Sequence[Term] | None = None,
     within: Sequence[Term] | None = None,
+    base: Sequence[Term] = (),
+    start: Sequence[Term] = (),
     n_families: int = 1,
-) -> Structure:
+    max_order: int = 3,
+    enough: Callable[[], bool] = lambda: False,
+) -> tuple[Structure, "Model | None"]:
     """The terms that the data support, lower orders first, each tested beside all those found before it.
 
     With `terms` given, only their tests; with `within`, only terms that lie inside one of these sets of inputs are
-    looked for. `n_families` such searches share the chance of a false term.
+    looked for. Terms in `base` are there from the start and stay, those in `start` stay if their tests say so.
+    `n_families` such searches share the chance of a false term. Once `enough` says so, it ends. With the model it ended
+    with: none where the target is constant.
     """
-    p = rows.polynomials.n_inputs
-    alive = [i for i in range(p) if rows.polynomials.degree[i] > 0]
+    p = len(rows.systems)
+    alive = [i for i in range(p) if rows.systems[i].is_alive]
     tests: dict[Term, Score] = {}
-    if _is_constant(rows):
-        return Structure((), {}, _counts(p))
+    if rows.is_constant:
+        return Structure((), {}, _counts(p), {}), None
     if terms is not None:
-        model = model_of(rows, [t for t in terms if set(t) <= set(alive)])
+        model = _with_room(model_of(rows, [t for t in terms if set(t) <= set(alive)]))
     else:
-        model = model_of(rows, [])
+        model = model_of(rows, [t for t in {*base, *start} if set(t) <= set(alive)])
         mains = _candidates(alive, 1, within)
-        model = _add_while(model, mains, tests, lambda _: FALSE_MAIN / p / n_families)
-        pairs = _candidates(alive, 2, within)
-        active = {i for term in model.basis.terms for i in term}
-        kinds = [2 - len(active & set(pair)) for pair in pairs]
-        counts = [max(kinds.count(kind), 1) for kind in range(3)]
-        level = {
-            pair: FALSE_PAIR * HEREDITY[kind] / counts[kind] / n_families
-            for pair, kind in zip(pairs, kinds, strict=True)
-        }
-        model = _add_while(model, pairs, tests, level.__getitem__)
-        # A term that stood for one that came after it goes again.
-        model = _drop_explained(model, lambda t: level.get(t, FALSE_MAIN / p / n_families))
-        model = _add_triples(model, _candidates(alive, 3, within), tests, n_families)
-    tests.update({term: _without(model, term) for term in model.basis.terms})
-    return Structure(model.basis.terms, tests, _counts(p))
+        model = _add_while(model, mains, tests, lambda _: FALSE_MAIN / p / n_families, enough)
+        if max_order > 1:
+            pairs = _candidates(alive, 2, within)
+            active = {i for term in model.basis.terms for i in term}
+            kinds = [2 - len(active & set(pair)) for pair in pairs]
+            counts = [max(kinds.count(kind), 1) for kind in range(3)]
+            level = {
+                pair: FALSE_PAIR * HEREDITY[kind] / counts[kind] / n_families
+                for pair, kind in zip(pairs, kinds, strict=True)
+            }
+            model = _add_while(model, pairs, tests, level.__getitem__, enough)
+            # A term that stood for one that came after it goes again.
+            model = _drop_explained(model, lambda t: level.get(t, FALSE_MAIN / p / n_families), set(base))
+            model = _add_together(model, pairs, tests, FALSE_TOGETHER / n_families, enough)
+        if max_order > 2 and not start and not enough():
+            model = _add_triples(model, _candidates(alive, 3, within), tests, n_families, enough)
+    tests.update(_tests_inside(model))
+    return Structure(model.basis.terms, tests, _counts(p), model.basis.sizes), model
+
+
+def strongest(rows: Rows, n_pairs: int) -> list[Term]:
+    """All main effects, and the pairs of smallest p-value beside them: enough to compare bases with."""
+    alive = [i for i, system in enumerate(rows.systems) if system.is_alive]
+    mains = [(i,) for i in alive][:MAX_TESTS]
+    model = model_of(rows, mains)
+    found = _test(model, list(itertools.combinations(alive, 2)))
+    return mains + sorted(found, key=lambda t: found[t].p_value)[:n_pairs]
 
 
 def _counts(p: int) -> dict[int, int]:
     return {order: math.comb(p, order) for order in (1, 2, 3)}
-
-
-def _is_constant(rows: Rows) -> bool:
-    shown = rows.y[rows.weight > 0]
-    return bool(np.ptp(shown) <= 1e-10 * max(np.abs(shown).max(), 1e-300))
 
 
 def _candidates(alive: Sequence[int], order: int, within: Sequence[Term] | None) -> list[Term]:
@@ -173,20 +371,22 @@ def _candidates(alive: Sequence[int], order: int, within: Sequence[Term] | None)
     return [t for t in terms if within is None or any(set(t) <= set(group) for group in within)]
 
 
-def _add_triples(model: Model, triples: Sequence[Term], tests: dict[Term, Score], n_families: int) -> Model:
+def _add_triples(model: Model, triples: Sequence[Term], tests: dict[Term, Score], n_families: int, enough) -> Model:
     """Three-way terms: those of triangles of pairs, and, where they can all be looked at, any other."""
     pairs = {term for term in model.basis.terms if len(term) == 2}
-    triangles = _triangles(pairs)
+    triangles = _triangles(pairs)[:MAX_TRIPLES]
     found = _test(model, triangles)
     tests.update(found)
     by_p = sorted(triangles, key=lambda t: found[t].p_value)
     chosen = [t for t in by_p if found[t].p_value < FALSE_PAIR / len(triangles) / n_families]
-    chosen = list(dict.fromkeys(chosen + by_p[:FREE_TRIANGLES]))
+    few = model.basis.n_columns < MAX_COLUMNS
+    chosen = list(dict.fromkeys(chosen[:FREE_TRIANGLES] + (by_p[:FREE_TRIANGLES] if few else [])))
     if chosen:
-        model = model_of(model.rows, {*model.basis.terms, *chosen})
+        model = model_of(model.rows, {*model.basis.terms, *chosen}, before=model)
     others = [t for t in triples if t not in triangles]
     if len(others) <= MAX_TESTS:
-        model = _add_while(model, others, tests, lambda _: FALSE_HIGHER / max(len(others), 1) / n_families)
+        level = FALSE_HIGHER / max(len(others), 1) / n_families
+        model = _add_while(model, others, tests, lambda _: level, enough)
     return model
 
 
@@ -197,76 +397,162 @@ def _triangles(pairs: set[Term]) -> list[Term]:
     return sorted({(i, j, k) for i in inputs for j in near[i] for k in near[i] & near[j] if j < k})
 
 
-def _add_while(model: Model, candidates: Sequence[Term], tests: dict[Term, Score], level) -> Model:
+def _add_while(model: Model, candidates: Sequence[Term], tests: dict[Term, Score], level, enough) -> Model:
     """Adds candidates whose p-value is below their level, the strongest few at a time, and tests again, until none is.
 
     Few at a time, because where inputs are correlated a real term makes others look real until it is in the model.
     """
-    while True:
+    while not enough():
         found = _test(model, [term for term in candidates if term not in model.basis.terms])
         tests.update(found)
         new = [term for term in found if found[term].p_value < level(term)]
         if not new:
-            return model
-        new = sorted(new, key=lambda t: found[t].p_value)[:BATCH]
-        model = model_of(model.rows, {*model.basis.terms, *subsets(new)})
+            break
+        new = sorted(new, key=lambda t: found[t].p_value)[: max(BATCH, int(BATCH_SHARE * len(new)))]
+        model = _with_room(model_of(model.rows, {*model.basis.terms, *subsets(new)}, before=model))
+    return model
 
 
-def _drop_explained(model: Model, level) -> Model:
+def _add_together(model: Model, candidates: Sequence[Term], tests: dict[Term, Score], level: float, enough) -> Model:
+    """Adds pairs too weak to be seen one by one, where a test of all of them says that some are there."""
+    rest = [t for t in candidates if t not in model.basis.terms]
+    if enough() or not 2 <= len(rest) <= MAX_TESTS // 2 or _joint_p_value(model, rest) > level:
+        return model
+    new = sorted(rest, key=lambda t: tests[t].p_value)[:MOST_TOGETHER]
+    more = model_of(model.rows, {*model.basis.terms, *subsets(new)}, before=model)
+    known = {b.term: float(more.known[s].sum()) for b, s in zip(more.basis.blocks, more.basis.slices, strict=True)}
+    kept = [t for t in more.basis.terms if t not in new or known[t] >= LEAST_KNOWN]
+    more = model_of(model.rows, kept, before=more) if len(kept) < len(known) else more
+    return more if more.posterior.log_evidence > model.posterior.log_evidence + LEAST_GAIN else model
+
+
+def _joint_p_value(model: Model, terms: Sequence[Term]) -> float:
+    """The test that none of some terms is there, by their few smoothest products, every term with the same say."""
+    rows, posterior = model.rows, model.posterior
+    blocks = [Block(t, _test_block(rows.systems, t).index[:N_JOINT]) for t in terms]
+    rows.learn_products(blocks, blocks)
+    rows.learn_products(blocks, model.basis.blocks)
+    own, beside = rows.gram(blocks, blocks), rows.gram(blocks, model.basis.blocks)
+    explained = beside @ posterior.root / posterior.noise_variance
+    information = own / posterior.noise_variance - explained @ explained.T
+    u = (rows.cross(blocks) - beside @ posterior.mean) / posterior.noise_variance
+    ends = np.cumsum([0, *(len(b.index) for b in blocks)])
+    scale = np.ones(len(u))
+    for a, b in itertools.pairwise(ends):
+        scale[a:b] = 1.0 / math.sqrt(max(float(np.trace(information[a:b, a:b])), 1e-300))
+    values = np.linalg.eigvalsh(scale[:, None] * information * scale)
+    values = values[values > 1e-9 * values.max(initial=0.0)]
+    if not len(values):
+        return 1.0
+    freedom = math.inf if rows.noise_variance is not None else model.freedom
+    return chi_square_tail(values, float(np.sum((scale * u) ** 2)), freedom)
+
+
+def _drop_explained(model: Model, level, spared: set[Term]) -> Model:
     """Takes out, the weakest first, terms that lie in no other and that the rest of the model explains."""
     while True:
         terms = model.basis.terms
-        beside = {t: _without(model, t).p_value for t in maximal(terms)}
+        beside = {t: s.p_value for t, s in _tests_inside(model, maximal(terms)).items() if t not in spared}
         weakest = max(beside, key=lambda t: beside[t] / level(t), default=None)
         if weakest is None or beside[weakest] <= level(weakest):
             return model
-        model = model_of(model.rows, [t for t in terms if t != weakest])
+        model = model_of(model.rows, [t for t in terms if t != weakest], before=model)
+
+
+def _with_room(model: Model) -> Model:
+    """The model with more columns for the rough terms that need them most: what they cannot say looks like others."""
+    sizes = grown([model], is_last=False)
+    return model if sizes == model.basis.sizes else model_of(model.rows, model.basis.terms, before=model, sizes=sizes)
+
+
+def grown(models: Sequence[Model | None], *, is_last: bool) -> dict[Term, int]:
+    """The number of columns of every term: more of rough functions where they are used up, the largest terms first."""
+    used: dict[Term, float] = {}
+    energy: dict[Term, float] = {}
+    sizes: dict[Term, int] = {}
+    room = 0.0
+    for model in models:
+        if model is None:
+            continue
+        sizes, known, systems = model.basis.sizes, model.known, model.rows.systems
+        room = min(MOST_OF_ALL, model.rows.n / ROWS_PER_COLUMN) - model.basis.n_columns
+        for block, place in zip(model.basis.blocks, model.basis.slices, strict=True):
+            if len(block.term) > 1 and any(systems[i].is_rough for i in block.term):
+                own = float(np.sum(model.posterior.mean[place] ** 2)) / model.evidence.scale
+                used[block.term] = max(used.get(block.term, 0.0), float(known[place].mean()))
+                energy[block.term] = max(energy.get(block.term, 0.0), own)
+    for term in sorted(used, key=lambda t: -energy[t]):
+        wanted = sizes[term]
+        if used[term] > NEARLY_ALL and energy[term] > LARGE_ENERGY:
+            wanted = MOST_OF_ONE
+        elif is_last and used[term] > HALF and energy[term] > SMALL_ENERGY:
+            wanted = 4 * wanted
+        more = int(min(wanted - sizes[term], MOST_OF_ONE - sizes[term], room))
+        if more > 0:
+            sizes[term] += more
+            room -= more
+    return sizes
+
+
+def _test_block(systems: Sequence[System], term: Term) -> Block:
+    index = products(systems, term, TEST_DEGREE.get(len(term), len(term) + 1), TEST_COLUMNS)
+    seen = np.all([systems[i].kind[index[:, axis]] == SEEN for axis, i in enumerate(term)], axis=0)
+    return Block(term, index[seen])
 
 
 def _test(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
     """The test of each term that is not in the model; of very many pairs, of those with the largest scores."""
     if len(terms) > MAX_TESTS and len(terms[0]) == 2:
         terms = _largest_scores(model, terms)
-    residual, freedom = model.residual, model.freedom
-    return {term: _score_test(model, residual, freedom, term) for term in terms}
+    blocks = [_test_block(model.rows.systems, term) for term in terms]
+    return dict(zip(terms, _scores(model, blocks), strict=True))
 
 
-def _without(model: Model, term: Term) -> Score:
-    """The test of a term of the model, against the others with their hyper-parameters."""
-    keep = np.ones(len(model.posterior.mean), dtype=bool)
-    keep[model.basis.slices[model.basis.terms.index(term)]] = False
-    s, variance = model.posterior.prior_sd[keep], model.posterior.noise_variance
-    gram, cross = model.products.gram[np.ix_(keep, keep)], model.products.cross[keep]
-    precision = gram * (s[:, None] * s[None, :] / variance) + np.eye(len(s))
-    inverse = np.linalg.inv(np.linalg.cholesky(precision)) if len(s) else np.zeros((0, 0))
-    root = s[:, None] * inverse.T
-    reduced = Model(
-        model.rows,
-        model.basis,
-        model.phi[:, keep],
-        model.products._replace(gram=gram, cross=cross, mean_phi=model.products.mean_phi[keep]),
-        model.posterior._replace(mean=root @ (root.T @ cross) / variance, root=root, prior_sd=s),
-    )
-    return _score_test(reduced, reduced.residual, reduced.freedom, term)
+def _tests_inside(model: Model, terms: Sequence[Term] | None = None) -> dict[Term, Score]:
+    """The tests of terms of the model, each against the others with their hyper-parameters."""
+    terms = model.basis.terms if terms is None else terms
+    blocks = [_test_block(model.rows.systems, term) for term in terms]
+    return dict(zip(terms, _scores(model, blocks, without_own=True), strict=True))
 
 
-def _score_test(model: Model, residual, freedom, term: Term) -> Score:
-    rows, variance = model.rows, model.posterior.noise_variance
-    degrees = term_degrees(term, rows.polynomials.degree, TEST_DEGREE.get(len(term), len(term) + 1))
-    smooth = np.exp(-0.5 * np.sum(degrees - 1.0, axis=1))  # W^{1/2}
-    c = columns(rows.values, term, degrees) * smooth
-    c = c - rows.weight @ c / rows.weight.sum()
-    weighted = rows.weight[:, None] * c
-    u = weighted.T @ residual / variance
-    explained = weighted.T @ (model.phi - model.products.mean_phi) @ model.posterior.root / variance
-    information = weighted.T @ c / variance - explained @ explained.T
-    values, vectors = np.linalg.eigh(information)
-    real = values > 1e-9 * max(values.max(), 1e-300)
+def _scores(model: Model, blocks: Sequence[Block], *, without_own: bool = False) -> list[Score]:
+    model.rows.learn_squares(blocks)
+    model.rows.learn_products(blocks, model.basis.blocks)
+    freedom = math.inf if model.rows.noise_variance is not None else model.freedom
+    return [_score_test(model, block, freedom, without_own) for block in blocks]
+
+
+def _score_test(model: Model, block: Block, freedom: float, without_own: bool) -> Score:
+    """u = Cᵀ V⁻¹ y and its variance Λ, from products: V⁻¹ = (I − ΦΣΦᵀ/σ²)/σ².
+
+    A term of the model is tested against the others: their posterior is that given v_T = 0.
+    """
+    rows, posterior, systems = model.rows, model.posterior, model.rows.systems
+    variance = posterior.noise_variance
+    cost = np.sum([systems[i].cost[block.index[:, axis]] - 1.0 for axis, i in enumerate(block.term)], axis=0)
+    offset = np.sum([systems[i].offset[block.index[:, axis]] for axis, i in enumerate(block.term)], axis=0)
+    smooth = np.exp(0.5 * (offset - cost))  # W^{1/2}
+    beside = smooth[:, None] * rows.gram([block], model.basis.blocks) / variance
+    own = smooth[:, None] * rows.gram([block], [block]) * smooth / variance
+    out = np.zeros(model.basis.n_columns, dtype=bool)
+    if without_own:
+        for part, place in zip(model.basis.blocks, model.basis.slices, strict=True):
+            out[place] = part.term == block.term
+        beside[:, out] = 0.0
+    explained = beside @ posterior.root
+    u = smooth * rows.cross([block]) / variance - beside @ posterior.mean
+    information = own - explained @ explained.T
+    if out.any():
+        root = posterior.root[out] / posterior.prior_sd[out, None]
+        shared = np.linalg.solve(root @ root.T, root @ explained.T)
+        information = information + (explained @ root.T) @ shared
+        u = u + shared.T @ (posterior.mean[out] / posterior.prior_sd[out])
+    values, vectors = np.linalg.eigh(0.5 * (information + information.T))
+    real = values > 1e-9 * max(values.max(initial=0.0), 1e-300)
     values, rotated = values[real], (vectors.T @ u)[real]
     if not len(values):
         return Score(1.0, 0.0)
-    known = rows.noise_variance is not None
-    p_value = chi_square_tail(values, float(rotated @ rotated), math.inf if known else freedom)
+    p_value = chi_square_tail(values, float(rotated @ rotated), freedom)
     return Score(p_value, _log_bayes_factor(values, rotated))
 
 
@@ -280,16 +566,23 @@ def _log_bayes_factor(values, rotated) -> float:
 
 
 def _largest_scores(model: Model, terms: Sequence[Term]) -> list[Term]:
-    """The pairs with the largest scores, all scores at once: Σ_rows residual P_k(x_i) P_l(x_j) is one product."""
-    n_degrees = TEST_DEGREE[2] - 1
-    values = model.rows.values[:, :, 1 : n_degrees + 1]
-    p, n, k = values.shape
-    flat = values.transpose(1, 0, 2).reshape(n, p * k)
-    weighted = (model.rows.weight * model.residual)[:, None] * flat
-    scores = (weighted.T @ flat).reshape(p, k, p, k)
-    decay = np.exp(-np.arange(k))
-    low = np.add.outer(np.arange(k), np.arange(k)) < n_degrees
-    energy = np.einsum("iajb,ab->ij", scores**2, decay[:, None] * decay[None, :] * low)
+    """The pairs with the largest scores, all scores at once: Σ_rows residual φ_k(x_i) φ_l(x_j) is one product."""
+    rows, k = model.rows, TEST_DEGREE[2] - 1
+    places = [system.of(SEEN)[:k] for system in rows.systems]
+    p, scores = len(places), 0.0
+    for values, part in rows.chunks():
+        flat = np.zeros((len(values[0]), p, k))
+        for i, own in enumerate(places):
+            flat[:, i, : len(own)] = values[i][:, own]
+        flat = flat.reshape(len(flat), p * k)
+        residual = rows.weight[part] * (rows.y[part] - model.at(values))
+        scores = scores + (residual[:, None] * flat).T @ flat
+    scores = np.asarray(scores).reshape(p, k, p, k)
+    cost = np.zeros((p, k))
+    for i, own in enumerate(places):
+        cost[i, : len(own)] = rows.systems[i].cost[own] - 1.0
+    decay = np.exp(-(cost[:, :, None, None] + cost[None, None])) * (cost[:, :, None, None] + cost[None, None] < k)
+    energy = np.einsum("iajb,iajb->ij", scores**2, decay)
     return sorted(terms, key=lambda t: -energy[t[0], t[1]])[:MAX_TESTS]
 
 

@@ -1,0 +1,314 @@
+"""A fitted estimator as a header and arrays, and back: what goes into a file of `storage`.
+
+Nothing of it is code: a network is built again from its scheme and skeleton, and its numbers are put in.
+"""
+
+import math
+import os
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+
+from vertebra import schemes
+from vertebra.conjugate import closed_form, has_closed_form
+from vertebra.diagnostics import Diagnostics
+from vertebra.encoding import Encoding
+from vertebra.estimators import (
+    SCHEMES,
+    AdditiveClassifier,
+    AdditiveRegressor,
+    SkeletonClassifier,
+    SkeletonRegressor,
+)
+from vertebra.evidence import Basis, Block
+from vertebra.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Likelihood,
+    Poisson,
+    StudentT,
+)
+from vertebra.network import Network, build
+from vertebra.skeleton import Skeleton
+from vertebra.storage import BadFile, read, write
+from vertebra.structure import Score, Structure
+from vertebra.surface import NetworkSurface, TermSurface
+from vertebra.systems import System
+from vertebra.table import Schema
+from vertebra.terms import SumOfTerms
+
+KINDS = {k.__name__: k for k in (AdditiveRegressor, AdditiveClassifier, SkeletonRegressor, SkeletonClassifier)}
+LIKELIHOODS = {k.__name__: k for k in (Gaussian, HeteroscedasticGaussian, StudentT, Poisson, Bernoulli, Categorical)}
+SYSTEM_ARRAYS = ("quantiles", "transform", "knots", "table", "missing", "unseen", "kind", "cost", "offset", "gram")
+SYSTEM_NUMBERS = ("n_levels", "low", "width", "observed")
+
+
+def save(model: Any, path: str | os.PathLike[str]) -> None:
+    """Writes a fitted estimator to one file."""
+    model._check_fitted()
+    arrays: dict[str, np.ndarray] = {"ranges": model._ranges, "gaps": model._encoding.gaps}
+    for i, table in enumerate(model._encoding.tables):
+        if table is not None:
+            arrays[f"encoding/{i}"] = table
+    header: dict[str, Any] = {
+        "params": _params(model),
+        "schema": model.schema_.to_json(),
+        "is_ordered": list(model._encoding.is_ordered),
+        "likelihood": _likelihood_out(model._likelihood, arrays),
+        "diagnostics": {
+            "verdict": model.diagnostics_.verdict,
+            "notes": list(model.diagnostics_.notes),
+            "warnings": list(model.diagnostics_.warnings),
+            "figures": {k: v for k, v in model.diagnostics_.figures.items() if math.isfinite(v)},
+        },
+    }
+    if hasattr(model, "classes_"):
+        values = model.classes_
+        header["classes"] = {"dtype": values.dtype.str, "values": values.tolist()}
+    else:
+        header["single"] = model._single
+        arrays |= {"y_mean": model._y_mean, "y_scale": model._y_scale}
+        if model._conformal is not None:
+            arrays["conformal"] = model._conformal
+    if hasattr(model, "_structures"):
+        header["found"] = [list(map(int, term)) for term in model._found]
+        header["structures"] = [_structure_out(s) for s in model._structures]
+    header["surface"] = _surface_out(model, arrays)
+    write(path, type(model).__name__, header, arrays)
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """The estimator that `save` wrote. Runs no code of the file's: anything odd about it is refused with `BadFile`."""
+    kind, header, arrays = read(path, kinds=tuple(KINDS))
+    try:
+        model = _restored(KINDS[kind], header, arrays)
+        # a row of gaps goes through every part: sizes that do not fit together show here
+        gaps = np.full((2, len(model.schema_.columns)), np.nan)
+        model._surface.moments(model._encoding(gaps))
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, np.linalg.LinAlgError) as error:
+        raise BadFile(
+            f"{os.fspath(path)}: its parts do not fit together ({type(error).__name__}: {error}). "
+            "Save the model again, or ask for a whole copy."
+        ) from error
+    return model
+
+
+def _restored(cls: Any, header: dict, arrays: dict[str, np.ndarray]) -> Any:
+    params = dict(header["params"])
+    if params.get("skeleton") is not None:
+        params["skeleton"] = Skeleton.from_text(params["skeleton"])
+    if isinstance(params.get("feature_types"), dict):
+        params["feature_types"] = dict(map(tuple, params["feature_types"]["pairs"]))
+    model = cls(**params)
+    model.schema_ = Schema.from_json(header["schema"])
+    p = len(model.schema_.columns)
+    tables = tuple(_floats(arrays[f"encoding/{i}"], 1) if f"encoding/{i}" in arrays else None for i in range(p))
+    model._encoding = Encoding(tables, _floats(arrays["gaps"], 1), tuple(bool(o) for o in header["is_ordered"]))
+    model._ranges = _floats(arrays["ranges"], 2)
+    if len(model._encoding.gaps) != p or len(model._encoding.is_ordered) != p or model._ranges.shape != (p, 2):
+        raise ValueError("the encoding has another number of inputs than the schema")
+    model.n_features_in_ = len(model.schema_.sources)
+    if model.schema_.named:
+        model.feature_names_in_ = np.array(model.schema_.sources, dtype=object)
+    model._likelihood = _likelihood_in(header["likelihood"], arrays)
+    notes = header["diagnostics"]
+    model.diagnostics_ = Diagnostics(
+        str(notes["verdict"]),
+        tuple(map(str, notes["notes"])),
+        tuple(map(str, notes["warnings"])),
+        {str(k): float(v) for k, v in notes["figures"].items()},
+    )
+    if "classes" in header:
+        model.classes_ = _classes_in(header["classes"])
+    else:
+        model._single = bool(header["single"])
+        model._y_mean, model._y_scale = _floats(arrays["y_mean"], 1), _floats(arrays["y_scale"], 1)
+        model._conformal = _floats(arrays["conformal"], 2) if "conformal" in arrays else None
+    names = [column.name for column in model.schema_.columns]
+    if "structures" in header:
+        model._structures = tuple(_structure_in(s) for s in header["structures"])
+        model._found = tuple(_term(term) for term in header["found"])
+        model.clusters_ = [tuple(names[i] for i in term) for term in model._found]
+        model._known = {}
+    model._surface = _surface_in(model, header["surface"], arrays)
+    return model
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _params(model: Any) -> dict[str, Any]:
+    """The constructor's arguments as JSON: groups as lists, a skeleton as its text, a generator as none."""
+    params = model.get_params(deep=False)
+    if params.get("skeleton") is not None:
+        params["skeleton"] = str(params["skeleton"])
+    if params.get("clusters") is not None:
+        params["clusters"] = [[_plain(name) for name in cluster] for cluster in params["clusters"]]
+    kinds = params.get("feature_types")
+    if kinds is not None:
+        is_map = hasattr(kinds, "items")
+        params["feature_types"] = {"pairs": [[_plain(k), v] for k, v in kinds.items()]} if is_map else list(kinds)
+    if params.get("widths") is not None:
+        params["widths"] = [int(width) for width in params["widths"]]
+    return {k: (None if k == "random_state" and not isinstance(v, int) else _plain(v)) for k, v in params.items()}
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _classes_in(record: dict[str, Any]) -> np.ndarray:
+    dtype = np.dtype(str(record["dtype"]))
+    if dtype.kind not in "biufUO":
+        raise ValueError(f"classes of the type {dtype}")
+    return np.array(record["values"], dtype=dtype)
+
+
+def _structure_out(structure: Structure) -> dict[str, Any]:
+    tests = [
+        [list(map(int, t)), s.p_value, max(min(s.log_bayes_factor, 1e300), -1e300)] for t, s in structure.tests.items()
+    ]
+    return {
+        "terms": [list(map(int, t)) for t in structure.terms],
+        "tests": tests,
+        "n_candidates": [[k, int(n)] for k, n in structure.n_candidates.items()],
+        "sizes": [[list(map(int, t)), int(n)] for t, n in structure.sizes.items()],
+    }
+
+
+def _structure_in(record: dict[str, Any]) -> Structure:
+    return Structure(
+        tuple(_term(t) for t in record["terms"]),
+        {_term(t): Score(float(p), float(b)) for t, p, b in record["tests"]},
+        {int(k): int(n) for k, n in record["n_candidates"]},
+        {_term(t): int(n) for t, n in record["sizes"]},
+    )
+
+
+def _term(value: Any) -> tuple[int, ...]:
+    return tuple(int(i) for i in value)
+
+
+def _likelihood_out(likelihood: Likelihood, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    leaves = jax.tree.leaves(eqx.filter(likelihood, eqx.is_array))
+    arrays |= {f"likelihood/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    return {"name": type(likelihood).__name__, "n_classes": getattr(likelihood, "n_classes", 0)}
+
+
+def _likelihood_in(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Likelihood:
+    kind: Any = LIKELIHOODS[record["name"]]
+    if kind is Categorical:
+        return Categorical(int(record["n_classes"]))
+    if kind in (Gaussian, HeteroscedasticGaussian, StudentT):
+        return _filled(kind(np.ones(arrays["likelihood/0"].shape)), arrays, "likelihood")
+    return kind()
+
+
+def _surface_out(model: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    surface = model._surface
+    if isinstance(surface, TermSurface):
+        basis = surface.terms.basis
+        for i, system in enumerate(basis.systems):
+            arrays |= {f"system/{i}/{name}": getattr(system, name) for name in SYSTEM_ARRAYS}
+        arrays |= {f"block/{i}": block.index for i, block in enumerate(basis.blocks)}
+        for k in range(surface.n_outputs):
+            arrays |= {f"mean/{k}": surface.terms.means[k], f"root/{k}": surface.terms.roots[k]}
+        return {
+            "kind": "terms",
+            "seed": surface.seed,
+            "systems": [{name: _plain(getattr(s, name)) for name in SYSTEM_NUMBERS} for s in basis.systems],
+            "terms": [list(map(int, block.term)) for block in basis.blocks],
+            "n_outputs": surface.n_outputs,
+        }
+    arrays["rows"] = surface.rows
+    leaves = jax.tree.leaves(eqx.filter(surface.network, eqx.is_array))
+    arrays |= {f"network/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    return {
+        "kind": "network",
+        "seed": surface.seed,
+        "scheme": surface.scheme,
+        "skeleton": str(surface.network.skeleton),
+        "widths": list(surface.widths),
+        "joint": bool(surface.network.stacks[-1].joint),
+    }
+
+
+def _surface_in(model: Any, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> TermSurface | NetworkSurface:
+    if record["kind"] == "network":
+        network, widths = _network_in(record, arrays), tuple(int(width) for width in record["widths"])
+        return NetworkSurface(network, _floats(arrays["rows"], 2), int(record["seed"]), record["scheme"], widths)
+    systems = []
+    for i, numbers in enumerate(record["systems"]):
+        own = {name: arrays[f"system/{i}/{name}"] for name in SYSTEM_ARRAYS}
+        k = len(own["kind"])
+        if own["gram"].shape != (k, k) or any(len(own[n]) != k for n in ("missing", "unseen", "cost", "offset")):
+            raise ValueError(f"the functions of input {i} differ in number")
+        systems.append(
+            System(
+                **own,
+                n_levels=int(numbers["n_levels"]),
+                **{name: float(numbers[name]) for name in ("low", "width", "observed")},
+            )
+        )
+    if len(systems) != len(model.schema_.columns):
+        raise ValueError("another number of inputs than the schema")
+    blocks = []
+    for i, term in enumerate(record["terms"]):
+        index = arrays[f"block/{i}"]
+        term = _term(term)
+        sizes = [len(systems[j].kind) for j in term]
+        if index.ndim != 2 or index.shape[1] != len(term) or (index < 0).any() or (index >= sizes).any():
+            raise ValueError(f"the products of term {i} are not of its inputs' functions")
+        blocks.append(Block(term, index))
+    basis = Basis(tuple(systems), tuple(blocks))
+    n_outputs = int(record["n_outputs"])
+    means = tuple(_floats(arrays[f"mean/{k}"], 1) for k in range(n_outputs))
+    roots = tuple(_floats(arrays[f"root/{k}"], 2) for k in range(n_outputs))
+    if not means or any(len(part) != basis.n_columns + 1 for part in (*means, *roots)):
+        raise ValueError("the posterior has another size than the basis")
+    return TermSurface(SumOfTerms(basis, means, roots), int(record["seed"]))
+
+
+def _network_in(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Network:
+    """The network built again, with the file's numbers in the place of its own."""
+    skeleton = Skeleton.from_text(record["skeleton"])
+    widths = [int(width) for width in record["widths"]]
+    options = SCHEMES[record["scheme"]]["options"]
+    layers = getattr(schemes, record["scheme"])(widths, **options)
+    like = build(skeleton, layers, key=jr.key(0), x=np.zeros((2, skeleton.n_inputs)))
+    if record["joint"]:
+        like = _with_joint_top(like)
+    return _filled(like, arrays, "network")
+
+
+def _with_joint_top(network: Network) -> Network:
+    """The same with a top layer of the closed form's shape, by way of it: the numbers do not matter."""
+    x = np.random.default_rng(0).standard_normal((4, network.skeleton.n_inputs))
+    y = np.zeros((4, network.n_outputs)) + np.arange(4.0)[:, None]
+    likelihood = Gaussian().init(y)
+    if not has_closed_form(network, likelihood):
+        raise ValueError("a joint top layer on a network that has none")
+    return closed_form(network, likelihood, x, y, np.ones((4, 1)))[0]
+
+
+def _filled(like: Any, arrays: dict[str, np.ndarray], prefix: str) -> Any:
+    """A tree with the file's arrays in the place of its own, which must have the same shapes and types."""
+    own, rest = eqx.partition(like, eqx.is_array)
+    leaves, tree = jax.tree.flatten(own)
+    found = [arrays[f"{prefix}/{i}"] for i in range(len(leaves))]
+    for i, (leaf, array) in enumerate(zip(leaves, found, strict=True)):
+        if leaf.shape != array.shape or np.dtype(leaf.dtype).kind != array.dtype.kind:
+            raise ValueError(f"{prefix}/{i} has the shape {array.shape} where {leaf.shape} belongs")
+    return eqx.combine(jax.tree.unflatten(tree, [jnp.asarray(array) for array in found]), rest)
+
+
+def _floats(array: np.ndarray, n_axes: int) -> np.ndarray:
+    if array.dtype != np.float64 or array.ndim != n_axes:
+        raise ValueError(f"an array of {array.dtype} with {array.ndim} axes where {n_axes} of float64 belong")
+    return array

@@ -1,0 +1,77 @@
+"""One fit as its user sees it: progress, a time budget, and Ctrl-C that keeps what is there."""
+
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+
+class Control:
+    """Says what a fit is doing, and when it has had enough: the budget is spent, or the user pressed Ctrl-C once.
+
+    A second Ctrl-C stops at once, as it always does. `ended` says why the fit was cut short.
+    """
+
+    def __init__(self, name: str, *, verbose: bool | int = False, time_budget: float | None = None):
+        if time_budget is not None and not time_budget > 0:
+            raise ValueError(f"`time_budget` must be a number of seconds above 0, got {time_budget!r}.")
+        self.name, self.verbose, self.time_budget = name, bool(verbose), time_budget
+        self.ended: str | None = None
+        self._started = time.monotonic()
+        self._progress: Progress | None = None
+        self._task: Any = None
+        self._handler: Any = None
+
+    def __enter__(self) -> "Control":
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.signal(signal.SIGINT, self._interrupt)
+        # A bar for people who watch; lines for files.
+        if self.verbose and Console().is_interactive:
+            columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+            self._progress = Progress(*columns, transient=True)
+            self._progress.start()
+            self._task = self._progress.add_task(self.name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._handler)
+        if self._progress is not None:
+            self._progress.stop()
+        if kind is None and self.ended is not None:
+            warnings.warn(f"{self.name}: {self.ended}; what had been found by then is kept.", stacklevel=3)
+
+    def report(self, words: str) -> None:
+        """Shows what is being done."""
+        if self._progress is not None:
+            self._progress.update(self._task, description=f"{self.name}: {words}")
+        elif self.verbose:
+            print(f"[{self.name}] {time.monotonic() - self._started:6.1f} s  {words}", file=sys.stdout, flush=True)
+
+    def enough(self) -> bool:
+        """Whether to come to an end with what is there."""
+        if self.time_budget is not None and self.ended is None and self.spent >= self.time_budget:
+            self.ended = f"the time budget of {self.time_budget:g} s was spent"
+        return self.ended is not None
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        if self.ended is not None:
+            default: Callable[[int, Any], Any] | Any = self._handler
+            signal.signal(signal.SIGINT, default)
+            raise KeyboardInterrupt
+        self.ended = "interrupted"
+        self.report("interrupted: coming to an end (press again to stop at once)")

@@ -1,0 +1,83 @@
+"""What to think of a fit, in plain words."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import rankdata
+
+# Rank correlations of two inputs from which their effects can hardly be told apart.
+CONCURVE = 0.95
+# Coverage of 95 % intervals outside these limits is worth a warning, with so many rows.
+COVERAGE_LIMITS, ROWS_FOR_COVERAGE = (0.92, 0.98), 200
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """`verdict` in a sentence, what went well in `notes`, what to look at in `warnings`, the figures behind them."""
+
+    verdict: str
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    figures: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "\n".join([self.verdict, *(f"  · {note}" for note in self.notes), *(f"  ! {w}" for w in self.warnings)])
+
+
+def summary(notes: Sequence[str], warnings: Sequence[str], figures: dict[str, float]) -> Diagnostics:
+    verdict = "Sound: nothing to worry about." if not warnings else f"Usable, with {len(warnings)} thing(s) to look at."
+    return Diagnostics(verdict, tuple(notes), tuple(warnings), figures)
+
+
+def concurvity(
+    x: Float[np.ndarray, "n p"], names: Sequence[str], inputs: Sequence[int], weight: Float[np.ndarray, " n"]
+) -> list[str]:
+    """Pairs of inputs that act whose values go so closely together that their effects can hardly be told apart."""
+    if len(inputs) < 2 or len(x) < 10:
+        return []
+    rows = np.linspace(0, len(x) - 1, min(len(x), 5000)).astype(int)
+    ranks = np.stack([rankdata(np.nan_to_num(x[rows, i], nan=-1e300)) for i in inputs])
+    spread = ranks.std(axis=1)
+    alive = spread > 0
+    inputs = [i for i, a in zip(inputs, alive, strict=True) if a]
+    if len(inputs) < 2:
+        return []
+    correlation = np.corrcoef(ranks[alive])
+    found = [
+        (abs(correlation[a, b]), names[inputs[a]], names[inputs[b]])
+        for a in range(len(inputs))
+        for b in range(a + 1, len(inputs))
+        if abs(correlation[a, b]) > CONCURVE
+    ]
+    return [
+        f"{one} and {other} rise and fall together (rank correlation {r:.2f}): their effects can hardly be told apart."
+        for r, one, other in sorted(found, reverse=True)[:5]
+    ]
+
+
+def coverage_words(coverage: float, n: float) -> tuple[list[str], list[str]]:
+    """A note, or a warning, on the coverage of 95 % intervals of rows left out one at a time."""
+    words = f"95 % prediction intervals cover {coverage:.1%} of the rows, each left out in turn"
+    low, high = COVERAGE_LIMITS
+    if n >= ROWS_FOR_COVERAGE and not low <= coverage <= high:
+        return [], [
+            f"{words}: the noise is not Gaussian, or not the same everywhere. Try another `likelihood`, or "
+            "`conformal=True`."
+        ]
+    return [f"{words}."], []
+
+
+def check_memory(needed: float, what: str) -> None:
+    """Refuses work that this machine has no memory for, before it starts."""
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return
+    if needed > 0.9 * there:
+        raise MemoryError(
+            f"{what} would take about {needed / 2**30:.1f} GiB, and this machine has {there / 2**30:.1f} GiB: "
+            "fit on fewer rows or columns."
+        )

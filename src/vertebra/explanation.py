@@ -1,0 +1,217 @@
+"""What an additive model knows: which terms are real, how strong, and what each adds, in the user's names and units."""
+
+import numbers
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from vertebra.polynomials import Term
+from vertebra.structure import Structure, discoveries, probabilities
+from vertebra.surface import NetworkSurface, TermSurface
+from vertebra.table import Schema
+from vertebra.tabular import check_level
+
+# Values shown per numeric input, by the order of the term.
+N_SHOWN = {1: 50, 2: 20, 3: 8}
+
+
+class Explanations:
+    """`effects`, `effect`, `interactions` and `eval_terms` of a fitted additive estimator."""
+
+    schema_: Schema
+    n_features_in_: int
+    clusters_: list[tuple[str, ...]]
+    _surface: TermSurface | NetworkSurface
+    _structures: tuple[Structure, ...]
+    _ranges: Float[np.ndarray, "p 2"]
+    _known: dict[tuple, dict[Term, np.ndarray]]
+
+    def effects(
+        self, order: int | None = None, level: float = 0.95, *, baseline: Any = None, output: int = 0
+    ) -> pd.DataFrame:
+        """Every term found, strongest first.
+
+        Parameters
+        ----------
+        order : int, optional
+            Only terms of this order.
+        level : float
+            Of the intervals `lower`, `upper` of the strength.
+        baseline : row, optional
+            The paper's δ(x⁰): effects as differences from this row.
+        output : int
+            Which target, or which class.
+
+        Returns
+        -------
+        DataFrame
+            Columns term (tuple of names), order, strength (‖I_T‖ on the link scale: the units of y, of the logit for
+            classes, of the log of the rate for counts), sd, lower, upper, sobol (share of the variance of f),
+            probability (that the term is real).
+        """
+        strengths = self._strengths(baseline, output)
+        check_level(level)
+        unit = self._unit(output)
+        # Var f under the product measure is the sum of the squared strengths, draw by draw.
+        variance = sum((s**2 for s in strengths.values()), start=np.zeros(()))
+        real = probabilities(self._structures[self._latent(output)])
+        tails = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
+        rows = []
+        for term, draws in strengths.items():
+            if order is None or len(term) == order:
+                low, high = np.percentile(draws, tails)
+                rows.append(
+                    {
+                        "term": self._named(term),
+                        "order": len(term),
+                        "strength": unit * float(draws.mean()),
+                        "sd": unit * float(draws.std()),
+                        "lower": unit * float(low),
+                        "upper": unit * float(high),
+                        "sobol": float(np.mean(draws**2 / np.maximum(variance, 1e-300))),
+                        "probability": real.get(term, 0.0),
+                    }
+                )
+        columns = ["term", "order", "strength", "sd", "lower", "upper", "sobol", "probability"]
+        return pd.DataFrame(rows, columns=columns).sort_values("strength", ascending=False, ignore_index=True)
+
+    def interactions(
+        self, fdr: float = 0.05, *, level: float = 0.95, baseline: Any = None, output: int = 0
+    ) -> pd.DataFrame:
+        """The rows of `effects` of order 2 and more whose expected share of false ones is at most `fdr`."""
+        table = self.effects(level=level, baseline=baseline, output=output)
+        if not 0.0 < fdr < 1.0:
+            raise ValueError(f"`fdr` must be between 0 and 1, got {fdr!r}.")
+        kept = {self._named(term) for term in discoveries(self._structures[self._latent(output)], fdr)}
+        return table.loc[np.array([term in kept for term in table["term"]], dtype=bool)].reset_index(drop=True)
+
+    def effect(
+        self,
+        term: Any,
+        level: float = 0.95,
+        simultaneous: bool = False,
+        *,
+        baseline: Any = None,
+        output: int = 0,
+        points: int | None = None,
+    ) -> pd.DataFrame:
+        """One term as a function of its inputs, in their units and levels: mean, sd and a band of f, not of y.
+
+        Parameters
+        ----------
+        term : name or tuple of names (or positions)
+        level, simultaneous
+            Of the band: for each point, or for the whole function at once.
+        points : int, optional
+            Values per numeric input; by default 50, 20 or 8 for 1, 2 or 3 inputs. A category shows all its levels. Of
+            a single input, the effect of its missing values stands last, where there were any.
+        """
+        found = self._strengths(baseline, output)
+        check_level(level)
+        wanted = self._term(term)
+        if wanted not in found:
+            raise ValueError(
+                f"`term` {self._named(wanted)} is not in the model: its effect is 0. The terms are in `effects()`."
+            )
+        shown = N_SHOWN.get(len(wanted), 5) if points is None else points
+        grids = np.meshgrid(*[self._values(i, shown, missing=len(wanted) == 1) for i in wanted], indexing="ij")
+        coded = np.full((grids[0].size, len(self.schema_.columns)), np.nan)
+        for i, grid in zip(wanted, grids, strict=True):
+            coded[:, i] = grid.ravel()
+        x = self._encoding(coded)  # type: ignore[attr-defined]
+        curve = self._surface.curve(wanted, [x[:, i] for i in wanted], self._latent(output), self._baseline(baseline))
+        low, high = curve.band(level, simultaneous=simultaneous)
+        table: dict[str, Any] = {self._names()[i]: self._shown(i, coded[:, i]) for i in wanted}
+        for name, values in (("mean", curve.mean), ("sd", curve.sd), ("lower", low), ("upper", high)):
+            table[name] = self._unit(output) * values
+        return pd.DataFrame(table)
+
+    def eval_terms(self, X: Any, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
+        """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it."""
+        x = self._x(X)  # type: ignore[attr-defined]
+        local = self._surface.local(x, self._latent(output), self._baseline(baseline))
+        unit = self._unit(output)
+        table = {"intercept": self._origin(output) + unit * local.pop(())}
+        for term in sorted(local, key=lambda t: (len(t), t)):
+            table[self._named(term)] = unit * local[term]
+        # A frame whose columns are tuples would take them for levels.
+        return pd.DataFrame(np.stack(list(table.values()), axis=1), columns=pd.Index(list(table), tupleize_cols=False))
+
+    def to_onnx(self, path: Any) -> None:
+        """Writes the model as an ONNX file: mean, sd and every term as named outputs (needs `vertebra[onnx]`)."""
+        from vertebra.export import to_onnx
+
+        to_onnx(self, path)
+
+    def _strengths(self, baseline: Any, output: int) -> dict[Term, np.ndarray]:
+        """Draws of the strengths of all terms, worked out once."""
+        self._check_fitted()  # type: ignore[attr-defined]
+        latent, anchor = self._latent(output), self._baseline(baseline)
+        place = (latent, None if anchor is None else tuple(anchor))
+        if place not in self._known:
+            self._known[place] = self._surface.strengths(latent, anchor) if self.clusters_ else {}
+        return self._known[place]
+
+    def _latent(self, output: int) -> int:
+        """The latent function of a target."""
+        each = self._likelihood.latent_per_target  # type: ignore[attr-defined]
+        n = self._surface.n_outputs // each
+        if not isinstance(output, numbers.Integral) or not 0 <= output < n:
+            raise ValueError(f"`output` must be from 0 to {n - 1}, got {output!r}.")
+        return int(output) * each
+
+    def _baseline(self, baseline: Any) -> np.ndarray | None:
+        if baseline is None:
+            return None
+        if isinstance(baseline, pd.Series):
+            baseline = baseline.to_frame().T.infer_objects()
+        elif isinstance(baseline, dict):
+            baseline = pd.DataFrame([baseline])
+        elif not isinstance(baseline, pd.DataFrame):
+            row = np.asarray(baseline, dtype=object)
+            if row.shape != (self.n_features_in_,):
+                raise ValueError(f"`baseline` must be one row of {self.n_features_in_} values, got {baseline!r}.")
+            baseline = row[None]
+        if len(baseline) != 1:
+            raise ValueError(f"`baseline` must be one row, got {len(baseline)}.")
+        return self._x(baseline)[0]  # type: ignore[attr-defined]
+
+    def _values(self, i: int, n_points: int, *, missing: bool) -> Float[np.ndarray, " m"]:
+        """Codes of all levels of an input, or numbers over its range, and where asked a missing value."""
+        column = self.schema_.columns[i]
+        low, high = self._ranges[i]
+        values = np.linspace(low, high, n_points)
+        if column.levels:
+            values = np.arange(low, high + 1.0)
+        return np.append(values, np.nan) if missing and column.has_missing else values
+
+    def _shown(self, i: int, values: Float[np.ndarray, " m"]) -> Any:
+        column = self.schema_.columns[i]
+        return [column.label(code) for code in values] if column.levels else column.original(values)
+
+    def _named(self, term: Term) -> tuple[str, ...]:
+        names = self._names()
+        return tuple(names[i] for i in term)
+
+    def _names(self) -> list[str]:
+        return [column.name for column in self.schema_.columns]
+
+    def _term(self, term: Any) -> Term:
+        parts = (term,) if isinstance(term, str | numbers.Integral) else tuple(term)
+        return tuple(sorted({self._position(part) for part in parts}))
+
+    def _position(self, name: Any) -> int:
+        names = self._names()
+        if isinstance(name, numbers.Integral) and 0 <= name < len(names):
+            return int(name)
+        if name not in names:
+            raise ValueError(f"Input {name!r} is not known: the inputs are {', '.join(names[:20])}.")
+        return names.index(name)
+
+    def _unit(self, output: int) -> float:
+        return 1.0
+
+    def _origin(self, output: int) -> float:
+        return 0.0

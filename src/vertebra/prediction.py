@@ -1,0 +1,247 @@
+"""The ways to predict: of regressors and of classifiers, on any posterior of f."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from vertebra.likelihoods import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Likelihood,
+    Poisson,
+    StudentT,
+)
+from vertebra.predictive import Predictive, sample_of
+from vertebra.tabular import TableEstimator, check_count, check_level, seed_of
+
+LIKELIHOODS: dict[str, type[Likelihood]] = {
+    "gaussian": Gaussian,
+    "heteroscedastic": HeteroscedasticGaussian,
+    "student_t": StudentT,
+    "poisson": Poisson,
+}
+
+
+class RegressorPredictions(RegressorMixin, TableEstimator):
+    """Mean, spread, quantiles, draws and densities of y, in its units."""
+
+    likelihood: str
+    conformal: bool
+    _likelihood: Likelihood
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """The mean of y; with `return_std` also its sd, the noise and the uncertainty of f together."""
+        predictive = self._predictive(X, with_variance=return_std or self.likelihood == "poisson")
+        mean = self._in_units(predictive.mean())
+        if not return_std:
+            return self._shaped(mean)
+        variance = predictive.epistemic() + predictive.aleatoric()
+        return self._shaped(mean), self._shaped(self._y_scale * np.sqrt(variance))
+
+    def predict_f(self, X: Any) -> Any:
+        """Mean and sd of f itself on the link scale, without the noise."""
+        predictive = self._predictive(X)
+        each = self._likelihood.latent_per_target
+        mean = self._y_mean + self._y_scale * predictive.f_mean[:, ::each]
+        return self._shaped(mean), self._shaped(self._y_scale * np.sqrt(predictive.f_variance[:, ::each]))
+
+    def predict_uncertainty(self, X: Any) -> Any:
+        """Two parts of the sd of y: `aleatoric`, the noise, and `epistemic`, what more data would take away.
+
+        Each (n,), or (n, targets); their squares sum to the square of the sd that `predict` gives.
+        """
+        predictive = self._predictive(X)
+        parts = (np.sqrt(predictive.aleatoric()), np.sqrt(predictive.epistemic()))
+        return tuple(self._shaped(self._y_scale * part) for part in parts)
+
+    def predict_interval(self, X: Any, level: float = 0.95) -> Any:
+        """Lower and upper limits for y, (n, 2); (n, 2, targets) for several targets.
+
+        With `conformal=True` at fit, they hold with at least this probability whatever the distribution of y, as long
+        as new rows come from where the old ones came from.
+        """
+        check_level(level)
+        scores = getattr(self, "_conformal", None)
+        if scores is None:
+            return self.predict_quantiles(X, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
+        mean, sd = self.predict(X, return_std=True)
+        mean, sd = (part.reshape(len(part), -1) for part in (mean, sd))
+        # the ⌈(m + 1) level⌉-th smallest of m scores; with too few of them nothing can be promised
+        m = len(scores)
+        place = int(np.ceil((m + 1) * level)) - 1
+        factor = scores[place] if place < m else np.full(scores.shape[1], np.inf)
+        limits = np.stack([mean - factor * sd, mean + factor * sd], axis=1)
+        if self._likelihood.is_discrete:
+            limits = np.stack([np.maximum(np.ceil(limits[:, 0]), 0.0), np.floor(limits[:, 1])], axis=1)
+        return limits[..., 0] if self._single else limits
+
+    def predict_quantiles(self, X: Any, q: Any) -> Any:
+        """Quantiles of y, (n, len(q)); (n, len(q), targets) for several targets."""
+        levels = np.asarray(q, dtype=float)
+        if levels.ndim != 1 or not len(levels) or ((levels <= 0) | (levels >= 1)).any():
+            raise ValueError(f"`q` must be a list of levels between 0 and 1, got {q!r}.")
+        quantiles = self._y_mean + self._y_scale * self._predictive(X).quantiles(levels)
+        return quantiles[..., 0] if self._single else quantiles
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: int | None = None) -> Any:
+        """Draws of y, (n, n_samples): each a function of the posterior plus noise."""
+        x = self._x(X)
+        check_count(n_samples=n_samples)
+        seed = seed_of(random_state)
+        f = self._surface.sample(x, n_samples, seed)
+        draws = np.moveaxis(self._y_mean + self._y_scale * sample_of(self._likelihood, f, seed), 0, 1)
+        return draws[..., 0] if self._single else draws
+
+    def log_prob(self, X: Any, y: Any) -> Any:
+        """log p(y | X) of each row, in the units of y; summed over targets."""
+        predictive = self._predictive(X)
+        targets = np.asarray(y, dtype=float).reshape(len(predictive.f_mean), -1)
+        if targets.shape[1] != len(self._y_scale):
+            raise ValueError(f"`y` must have {len(self._y_scale)} column(s), got {targets.shape[1]}.")
+        density = predictive.log_prob((targets - self._y_mean) / self._y_scale)
+        return np.sum(density - np.log(self._y_scale), axis=1)
+
+    def _predictive(self, X: Any, *, with_variance: bool = True) -> Predictive:
+        return self._predictive_of(self._x(X), with_variance=with_variance)
+
+    def _predictive_of(self, x, *, with_variance: bool = True) -> Predictive:
+        if with_variance:
+            return Predictive(self._likelihood, *self._surface.moments(x))
+        mean = self._surface.mean(x)
+        return Predictive(self._likelihood, mean, np.zeros_like(mean))
+
+    def _in_units(self, values):
+        return self._y_mean + self._y_scale * values
+
+    def _shaped(self, values):
+        return values[:, 0] if self._single else values
+
+    def _unit(self, output: int) -> float:
+        return float(self._y_scale[output])
+
+    def _origin(self, output: int) -> float:
+        return float(self._y_mean[output])
+
+    def _targets(self, y: Any, n: int) -> Float[np.ndarray, "n k"]:
+        """y as numbers, (n, targets), checked."""
+        if self.likelihood not in LIKELIHOODS:
+            raise ValueError(f"`likelihood` must be one of {', '.join(LIKELIHOODS)}, got {self.likelihood!r}.")
+        targets = _numbers(y, type(self).__name__)
+        self._single = targets.ndim == 1
+        targets = targets.reshape(len(targets), -1)
+        if len(targets) != n:
+            raise ValueError(
+                f"Found input variables with inconsistent numbers of samples: {[n, len(targets)]}. "
+                "`y` must have one entry per row of `X`."
+            )
+        return np.asarray(LIKELIHOODS[self.likelihood]().check(targets), np.float64)
+
+    def _standardise(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n k"]:
+        """y of mean 0 and sd 1, undone outside; counts stay as they are."""
+        if self.likelihood == "poisson":
+            self._y_mean, self._y_scale = np.zeros(y.shape[1]), np.ones(y.shape[1])
+            return y
+        self._y_mean = np.average(y, axis=0, weights=weight)
+        largest = np.maximum(np.abs(y - self._y_mean).max(axis=0), 1e-300)
+        spread = largest * np.sqrt(np.average(((y - self._y_mean) / largest) ** 2, axis=0, weights=weight))
+        flat = spread <= 1e-12 * np.maximum(np.abs(self._y_mean), 1e-290)
+        self._y_scale = np.where(flat, 1.0, spread)
+        return (y - self._y_mean) / self._y_scale
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+
+class ClassifierPredictions(ClassifierMixin, TableEstimator):
+    """Probabilities of classes."""
+
+    classes_: np.ndarray
+    _likelihood: Likelihood
+
+    def predict_proba(self, X: Any) -> Any:
+        """P(class | X), (n, classes): the uncertainty of f is averaged over."""
+        x = self._x(X)
+        return Predictive(self._likelihood, *self._surface.moments(x)).probabilities()
+
+    def predict_f(self, X: Any) -> Any:
+        """Mean and sd of f on the logit scale, (n,) or (n, classes); the terms of `eval_terms` sum to the mean."""
+        x = self._x(X)
+        mean, variance = self._surface.moments(x)
+        return tuple(part[:, 0] if part.shape[1] == 1 else part for part in (mean, np.sqrt(variance)))
+
+    def predict(self, X: Any) -> Any:
+        """The most probable class."""
+        p = self.predict_proba(X)
+        return self.classes_[np.argmax(p, axis=1)]
+
+    def log_prob(self, X: Any, y: Any) -> Any:
+        """log P(y | X) of each row."""
+        probabilities = self.predict_proba(X)
+        codes = self._codes(y)
+        return np.log(np.maximum(probabilities[np.arange(len(codes)), codes], 1e-300))
+
+    def decision_function(self, X: Any) -> Any:
+        """The logit of the second class's probability, (n,); of more classes their log probabilities, (n, classes)."""
+        p = np.maximum(self.predict_proba(X), 1e-300)
+        return np.log(p[:, 1]) - np.log(p[:, 0]) if p.shape[1] == 2 else np.log(p)
+
+    def _codes(self, y: Any) -> np.ndarray:
+        codes = pd.Index(self.classes_).get_indexer(pd.Index(np.asarray(y)))
+        if (codes < 0).any():
+            raise ValueError(
+                f"`y` must hold the classes {self.classes_.tolist()}, got others in {(codes < 0).sum()} rows."
+            )
+        return codes
+
+    def _classes(self, y: Any, n: int) -> np.ndarray:
+        """The codes of the classes, which are learned here."""
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        missing = int(pd.isna(np.asarray(y, dtype=object)).sum()) if not np.isscalar(y) else 0
+        if missing:
+            raise ValueError(f"Input y contains NaN: {missing} value(s) are missing. Leave these rows out.")
+        y = column_or_1d(np.asarray(y), warn=True)
+        check_classification_targets(y)
+        check_consistent_length(np.zeros(n), y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"`y` must have at least 2 classes, got 1 class: {self.classes_[0]!r}.")
+        return codes
+
+    @property
+    def _likelihood_asked(self) -> Likelihood:
+        return Bernoulli() if len(self.classes_) == 2 else Categorical(len(self.classes_))
+
+
+def _numbers(y: Any, estimator: str) -> np.ndarray:
+    """y as finite numbers, or an error that says what is wrong and where."""
+    if y is None:
+        raise ValueError(f"{estimator} requires y to be passed, but the target y is None.")
+    array = np.asarray(y)
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported, got the dtype {array.dtype} in `y`.")
+    if array.ndim not in (1, 2):
+        raise ValueError(f"y should be a 1d array, got an array of shape {array.shape} instead.")
+    try:
+        numbers = array.astype(np.float64)
+    except (TypeError, ValueError):
+        sample = next(value for value in array.ravel() if not isinstance(value, int | float | np.number))
+        raise ValueError(
+            f"`y` must be numbers for {estimator}, got {sample!r} among others: use AdditiveClassifier for classes."
+        ) from None
+    if array.dtype.kind in "US":
+        raise ValueError(f"`y` must be numbers for {estimator}, got text: use AdditiveClassifier for classes.")
+    if missing := int(np.isnan(numbers).sum()):
+        raise ValueError(f"Input y contains NaN: {missing} value(s) are missing. Leave these rows out.")
+    if infinite := int(np.isinf(numbers).sum()):
+        raise ValueError(f"Input y contains infinity or a value too large: {infinite} value(s).")
+    return numbers

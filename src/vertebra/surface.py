@@ -1,0 +1,149 @@
+"""The posterior of f behind an estimator, with what it says about terms: in closed form, or of a network.
+
+Both read rows of numbers and answer the same questions: moments, draws, strengths, a term at points, a row's terms.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float
+
+from vertebra.anova import attribute, decompose
+from vertebra.inference import moments, sample
+from vertebra.network import Network
+from vertebra.polynomials import Term
+from vertebra.terms import SumOfTerms
+
+# Of the weights: for strengths and bands, and of a network that is not linear in them for all it says.
+N_DRAWS, N_NETWORK_DRAWS = 1000, 200
+
+
+class Curve(NamedTuple):
+    """A term at points: mean, sd, and draws of the whole function."""
+
+    mean: Float[np.ndarray, " n"]
+    sd: Float[np.ndarray, " n"]
+    draws: Float[np.ndarray, "draws n"]
+
+    def band(self, level: float, *, simultaneous: bool = False):
+        """mean ± c·sd: c for each point alone, or so that the whole function lies inside with that probability."""
+        away = np.abs(self.draws - self.mean) / np.maximum(self.sd, 1e-300)
+        factor = float(np.quantile(away.max(axis=1) if simultaneous else away.ravel(), level))
+        return self.mean - factor * self.sd, self.mean + factor * self.sd
+
+
+class TermSurface(NamedTuple):
+    """A sum of terms: all of it linear algebra."""
+
+    terms: SumOfTerms
+    seed: int
+
+    @property
+    def n_outputs(self) -> int:
+        return self.terms.n_outputs
+
+    def mean(self, x):
+        return self.terms.mean(x)
+
+    def moments(self, x):
+        return self.terms.moments(x)
+
+    def sample(self, x, n_draws: int, seed: int):
+        return self.terms.sample(x, n_draws, np.random.default_rng(seed))
+
+    def strengths(self, output: int, baseline) -> dict[Term, Float[np.ndarray, " draws"]]:
+        coefficients = self._draws(output)
+        parts = [self.terms.part(term, baseline) for term in self.terms.terms(baseline)]
+        return {part.term: self.terms.strengths(part, coefficients) for part in parts}
+
+    def curve(self, term: Term, points: Sequence[Any], output: int, baseline) -> Curve:
+        part = self.terms.part(term, baseline)
+        rows = self.terms.at(part, points) @ part.lift
+        mean = rows @ self.terms.means[output]
+        sd = np.sqrt(np.sum((rows @ self.terms.roots[output]) ** 2, axis=1))
+        return Curve(mean, sd, (rows @ self._draws(output)).T)
+
+    def local(self, x, output: int, baseline) -> dict[Term, Float[np.ndarray, " n"]]:
+        mean = self.terms.means[output]
+        result = {(): np.full(len(x), self.terms.part((), baseline).lift.sum(axis=0) @ mean)}
+        for term in self.terms.terms(baseline):
+            part = self.terms.part(term, baseline)
+            result[term] = self.terms.at(part, [x[:, i] for i in term]) @ (part.lift @ mean)
+        return result
+
+    def _draws(self, output: int):
+        return self.terms.draw(output, N_DRAWS, np.random.default_rng([self.seed, output]))
+
+
+class NetworkSurface(NamedTuple):
+    """A network, with rows that stand for the marginals of its inputs."""
+
+    network: Network
+    rows: Float[np.ndarray, "m p"]
+    seed: int
+    scheme: str
+    widths: tuple[int, ...]  # d¹, …, d^L
+
+    @property
+    def n_outputs(self) -> int:
+        return self.network.n_outputs
+
+    def mean(self, x):
+        return self.moments(x)[0]
+
+    def moments(self, x):
+        """In double precision, so that a row's prediction does not depend on the rows beside it."""
+        with jax.enable_x64(True):
+            network = _double(self.network)
+            if network.is_linear_in_v:
+                mean, variance = moments(network, x, key=jr.key(self.seed))
+                return np.asarray(mean), np.maximum(np.asarray(variance), 0.0)
+            draws = np.asarray(sample(network, x, key=jr.key(self.seed), n_draws=N_NETWORK_DRAWS))
+            return draws.mean(axis=0), draws.var(axis=0)
+
+    def sample(self, x, n_draws: int, seed: int):
+        with jax.enable_x64(True):
+            return np.asarray(sample(_double(self.network), x, key=jr.key(seed), n_draws=n_draws))
+
+    def strengths(self, output: int, baseline):
+        effects = decompose(self.network, self.rows, key=jr.key(self.seed), baseline=baseline, output=output)
+        return {term: effect.strengths for term, effect in effects.items() if term}
+
+    def curve(self, term: Term, points: Sequence[Any], output: int, baseline) -> Curve:
+        distinct, places = zip(*(np.unique(p, return_inverse=True) for p in points), strict=True)
+        effect = decompose(
+            self.network,
+            self.rows,
+            key=jr.key(self.seed),
+            terms=[term],
+            baseline=baseline,
+            points=dict(zip(term, distinct, strict=True)),
+            output=output,
+        )[term]
+        # the points to look at are those that carry no measure
+        shown = [np.flatnonzero((axis.norm == 0) & (axis.average == 0)) for axis in effect.axes]
+        index = tuple(own[place.ravel()] for own, place in zip(shown, places, strict=True))
+        return Curve(effect.mean[index], effect.sd[index], effect.draws[(slice(None), *index)])
+
+    def local(self, x, output: int, baseline):
+        with jax.enable_x64(True):
+            found = attribute(
+                _double(self.network),
+                x,
+                self.rows,
+                key=jr.key(self.seed),
+                baseline=baseline,
+                output=output,
+                n_draws=N_NETWORK_DRAWS,
+            )
+        return {term: local.mean for term, local in found.items()}
+
+
+def _double(network):
+    return jax.tree.map(
+        lambda leaf: leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, network
+    )

@@ -1,0 +1,161 @@
+"""Estimators that read tables: rows in, f out, and files. What all four share."""
+
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import _check_sample_weight
+
+from vertebra.encoding import Encoding, encode
+from vertebra.surface import NetworkSurface, TermSurface
+from vertebra.table import Schema, learn
+
+# Categories of more levels are read as numbers.
+MOST_LEVELS = 64
+# Rows that stand for the marginals of the inputs, where a network is taken apart.
+N_MARGINAL_ROWS = 256
+
+
+class Rows(NamedTuple):
+    """The rows of a fit: those of weight above 0, equal ones put together, in an order that does not depend on theirs.
+
+    So a weight of 2 is a row that stands there twice, to the last digit, and the order of the rows does not matter.
+    """
+
+    matrix: Float[np.ndarray, "n p"]
+    y: Float[np.ndarray, "n k"]
+    weight: Float[np.ndarray, " n"]
+
+
+def canonical(matrix, y, weight) -> Rows:
+    kept = weight > 0
+    matrix, y, weight = matrix[kept], y[kept], weight[kept]
+    everything = np.concatenate([matrix, y], axis=1)
+    order = np.lexsort(everything.T[::-1])
+    everything, weight = everything[order], weight[order]
+    before, after = everything[:-1], everything[1:]
+    new = np.append(True, ~np.all((before == after) | (np.isnan(before) & np.isnan(after)), axis=1))
+    group = np.cumsum(new) - 1
+    p = matrix.shape[1]
+    return Rows(everything[new, :p], everything[new, p:], np.bincount(group, weight))
+
+
+class TableEstimator(BaseEstimator):
+    """Reads tables at fit and at predict; knows nothing of what is fitted."""
+
+    schema_: Schema
+    n_features_in_: int
+    _encoding: Encoding
+    _surface: TermSurface | NetworkSurface
+    feature_types: Mapping | Sequence | None
+    random_state: Any
+
+    def _read(self, X: Any, sample_weight: Any) -> tuple[Float[np.ndarray, "n p"], Float[np.ndarray, " n"]]:
+        """The coded matrix of a table seen for the first time, and its weights."""
+        schema = learn(X, None, self.feature_types)
+        matrix = schema.matrix(X, type(self).__name__)
+        weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
+        if not weight.any():
+            raise ValueError("`sample_weight` must have at least one weight above 0.")
+        if sample_weight is not None:
+            schema = learn(X, weight, self.feature_types)
+            matrix = schema.matrix(X, type(self).__name__)
+        self.schema_ = schema
+        self.n_features_in_ = len(schema.sources)
+        if schema.named:
+            self.feature_names_in_ = np.array(schema.sources, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return matrix, weight
+
+    def _encode(self, rows: Rows, target, *, most_levels: int, fill: bool):
+        """The rows as the model reads them, and how many levels the categories left have."""
+        columns = self.schema_.columns
+        n_levels = [len(c.levels) if c.kind in ("category", "boolean") else 0 for c in columns]
+        is_ordered = [c.kind == "ordered" for c in columns]
+        self._encoding, x, left = encode(
+            rows.matrix,
+            target,
+            rows.weight,
+            n_levels,
+            is_ordered,
+            most_levels=most_levels,
+            fill=fill,
+            rng=np.random.default_rng(seed_of(self.random_state)),
+        )
+        seen = [column[~np.isnan(column)] for column in rows.matrix.T]
+        self._ranges = np.array([[s.min(), s.max()] if len(s) else [0.0, 0.0] for s in seen])
+        return x, left
+
+    def _x(self, X: Any) -> Float[np.ndarray, "n p"]:
+        """A table as the fitted model reads it."""
+        self._check_fitted()
+        return self._encoding(self.schema_.matrix(X, type(self).__name__))
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "_surface"):
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with appropriate arguments before "
+                "using this estimator."
+            )
+
+    def _names(self) -> list[str]:
+        return [column.name for column in self.schema_.columns]
+
+    def save(self, path: Any) -> None:
+        """Writes the fitted model to one file, which `vertebra.load` reads; an older file there is replaced at once."""
+        from vertebra.archive import save
+
+        save(self, path)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_surface")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        return tags
+
+
+def marginal_rows(x, weight) -> Float[np.ndarray, "m p"]:
+    """Rows whose columns are quantiles of the inputs, each by itself."""
+    steps = (np.arange(N_MARGINAL_ROWS) + 0.5) / N_MARGINAL_ROWS
+    columns = []
+    for column in x.T:
+        order = np.argsort(column, kind="stable")
+        upto = np.cumsum(weight[order])
+        columns.append(column[order][np.minimum(np.searchsorted(upto, steps * upto[-1]), len(order) - 1)])
+    return np.stack(columns, axis=1)
+
+
+def seed_of(random_state) -> int:
+    """The seed itself, or one drawn from a generator; without either 0, so that a fit repeats."""
+    if random_state is None or isinstance(random_state, numbers.Integral):
+        return int(random_state or 0)
+    return int(random_state.randint(2**31))
+
+
+def check_level(level: float) -> None:
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"`level` must be between 0 and 1, got {level!r}.")
+
+
+def check_count(**counts: Any) -> None:
+    for name, value in counts.items():
+        if not isinstance(value, numbers.Integral) or value < 1:
+            raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+
+
+def first_direction(targets: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """One target, or the direction in which several vary most."""
+    if targets.shape[1] == 1:
+        return targets[:, 0]
+    centred = targets - weight @ targets / weight.sum()
+    _, vectors = np.linalg.eigh(centred.T @ (weight[:, None] * centred))
+    direction = vectors[:, -1]
+    return centred @ (direction * (1.0 if direction[np.argmax(np.abs(direction))] > 0 else -1.0))
