@@ -1,13 +1,17 @@
 """Synthetic functions on (0, 1]^p whose ANOVA is known: the paper's f1–f4, purely additive ones, and classics.
 
-Each is a sum of parts, functions of few inputs. Their components and strengths are computed by quadrature.
+Each is a sum of parts, functions of few inputs. Their components and strengths are computed by quadrature. And a reader
+of benchmark tables with their standard splits.
 """
 
 import itertools
+import os
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from scipy.special import ndtr
 
@@ -196,3 +200,30 @@ def synthetic(
         x = np.clip(ndtr(np.sqrt(correlation) * shared + np.sqrt(1.0 - correlation) * own), 1e-12, 1.0)
     f = function(x)
     return Synthetic(x, f + noise * rng.standard_normal(n), f)
+
+
+class Split(NamedTuple):
+    """One standard split of a benchmark table: frames with the columns of the source, and the target."""
+
+    x_train: pd.DataFrame
+    y_train: pd.Series
+    x_test: pd.DataFrame
+    y_test: pd.Series
+
+
+def benchmark(folder: str | os.PathLike[str], split: int | str = 0) -> Split:
+    """A benchmark table from its folder (`data.csv.gz`, target last, and `splits.npz`).
+
+    `split` is a number, or the name of a pair of arrays such as "official" for `official_train` and `official_test`.
+    """
+    folder = pathlib.Path(folder)
+    if not (folder / "data.csv.gz").is_file():
+        raise FileNotFoundError(f"`folder` must hold data.csv.gz and splits.npz, got {folder}.")
+    table = pd.read_csv(folder / "data.csv.gz")
+    with np.load(folder / "splits.npz") as splits:
+        if isinstance(split, str):
+            train, test = splits[f"{split}_train"], splits[f"{split}_test"]
+        else:
+            train, test = splits["train"][split], splits["test"][split]
+    x, y = table.iloc[:, :-1], table.iloc[:, -1]
+    return Split(x.iloc[train], y.iloc[train], x.iloc[test], y.iloc[test])

@@ -3,6 +3,7 @@
 Effects are components under the product of the inputs' marginals, also where inputs are correlated.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -548,4 +549,6 @@ def _class_rows(model: Any, X, y, sample_weight) -> tuple[Rows, np.ndarray, Floa
 
 
 def _threads(n_rows: int):
-    return threadpool_limits(1 if n_rows < ROWS_FOR_THREADS else None, user_api="blas")
+    """Half the cores for LAPACK: its threads wait by spinning, and where others work beside them they thrash."""
+    n_threads = max((os.cpu_count() or 2) // 2, 1) if n_rows >= ROWS_FOR_THREADS else 1
+    return threadpool_limits(n_threads, user_api="blas")

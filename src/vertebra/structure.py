@@ -418,7 +418,9 @@ def _add_together(model: Model, candidates: Sequence[Term], tests: dict[Term, Sc
     rest = [t for t in candidates if t not in model.basis.terms]
     if enough() or not 2 <= len(rest) <= MAX_TESTS // 2 or _joint_p_value(model, rest) > level:
         return model
-    new = sorted(rest, key=lambda t: tests[t].p_value)[:MOST_TOGETHER]
+    found = _test(model, rest)
+    tests.update(found)
+    new = sorted(rest, key=lambda t: found[t].p_value)[:MOST_TOGETHER]
     more = model_of(model.rows, {*model.basis.terms, *subsets(new)}, before=model)
     known = {b.term: float(more.known[s].sum()) for b, s in zip(more.basis.blocks, more.basis.slices, strict=True)}
     kept = [t for t in more.basis.terms if t not in new or known[t] >= LEAST_KNOWN]
