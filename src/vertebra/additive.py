@@ -24,6 +24,8 @@ MAX_EXACT = 900
 N_ROUNDS = 12
 # All main effects are tried beside those found with so many rows for each, and kept for so much ELBO.
 ROWS_PER_MAIN, LEAST_GAIN = 8, 3.0
+# The p-value up to which a term is in the model that terms are looked at again from.
+SEEN_AGAIN = 1e-3
 # Rough functions are tried with so many rows, on main effects and the strongest pairs.
 ROWS_FOR_ROUGH, ROWS_PER_COLUMN, N_COMPARED = 200, 3, 4
 
@@ -92,7 +94,9 @@ def fit_additive(
         if clusters is None and basis.blocks:
             # Seen from a fit that lacks what they stood for, terms may have looked real that are not.
             rows = data.rows(f, variance)
-            structures, again, found = _structure(rows, start=basis.terms, **asked)
+            seen = {t for s in structures for t, test in s.tests.items() if test.p_value < SEEN_AGAIN}
+            strong = tuple(t for t in basis.terms if len(t) == 1 or t in seen)
+            structures, again, found = _structure(rows, start=strong, **asked)
             if set(again.terms) != set(basis.terms):
                 basis, models = _settle(again, rows, found)
         f, variance, models = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS)

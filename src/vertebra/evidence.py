@@ -33,7 +33,7 @@ ROUGH_COLUMNS = {1: 40, 2: 30, 3: 30}
 LOG_VARIANCE = (math.log(0.1), 4.0)
 # On a link scale, the noise known, sizes are about 1 whatever the data, and functions nearer to lines: where classes
 # can be told apart for certain, the evidence of ever larger and rougher ones does not fall.
-LINK_LOG_VARIANCE = (math.log(0.3), 1.5)
+LINK_LOG_VARIANCE = {1: (math.log(0.3), 1.5), 2: (math.log(0.03), 2.0)}
 LINK_SMOOTHNESS = (4.0, 2.0)
 SMOOTHNESS = (2.0, 2.0)
 # ε and the rougher share's decay
@@ -164,10 +164,10 @@ class Evidence:
                 self.steps[rows, inputs.index(i)] = system.cost[own] - 1.0
         is_link = products.noise_variance is not None
         self.scale = 1.0 if is_link else max(products.square / max(products.n, 1.0), 1e-300)
-        centre, spread = LINK_LOG_VARIANCE if is_link else LOG_VARIANCE
+        priors = [LINK_LOG_VARIANCE[min(len(t), 2)] if is_link else LOG_VARIANCE for t in basis.terms]
         smoothness = LINK_SMOOTHNESS if is_link else SMOOTHNESS
-        centres = [centre + math.log(self.scale)] * n_blocks + [smoothness[0]] * len(inputs)
-        spreads = [spread] * n_blocks + [smoothness[1]] * len(inputs)
+        centres = [centre + math.log(self.scale) for centre, _ in priors] + [smoothness[0]] * len(inputs)
+        spreads = [spread for _, spread in priors] + [smoothness[1]] * len(inputs)
         self.prior_mean = np.array([*centres, math.log(self.scale)])
         self.prior_sd = np.array([*spreads, 10.0])
         self.inputs = inputs
@@ -192,7 +192,7 @@ class Evidence:
         s, variance = self._scales(theta)
         a = self.products.gram * (s[:, None] * s[None, :] / variance)
         a[np.diag_indices_from(a)] += 1.0
-        lower = np.linalg.cholesky(a)
+        lower = _cholesky(a)
         inverse = solve_triangular(lower, np.eye(len(s)), lower=True)
         b = inverse @ (s * self.products.cross) / variance
         return s, variance, lower, inverse, b, s * (inverse.T @ b)
@@ -255,7 +255,7 @@ class Evidence:
             s, variance = self._scales(theta)
             a = gram * (s[:, None] * s[None, :] / variance)
             a[np.diag_indices_from(a)] += 1.0
-            lower = np.linalg.cholesky(a)
+            lower = _cholesky(a)
             mean = s * cho_solve((lower, True), s * cross / variance)
             known = 1.0 - np.diag(_POTRI(lower, lower=1)[0])
             energy = self.sizes.T @ (mean / s) ** 2 * np.exp(theta[:n_blocks])
@@ -306,6 +306,18 @@ class Evidence:
         if self.products.noise_variance is not None:
             away[:, -1] = 0.0
         return theta + away
+
+
+def _cholesky(a: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
+    """The lower factor; where rounding has made a not positive definite, with as much on its diagonal as mends it."""
+    jitter = 1e-13 * float(np.diag(a).max(initial=1.0))
+    for _ in range(12):
+        try:
+            return np.linalg.cholesky(a)
+        except np.linalg.LinAlgError:
+            a = a + jitter * np.eye(len(a))
+            jitter *= 10.0
+    return np.linalg.cholesky(a)
 
 
 def best(

@@ -32,9 +32,9 @@ FALSE_MAIN, FALSE_PAIR, FALSE_HIGHER = 0.005, 0.01, 0.0025
 HEREDITY = (0.9, 0.08, 0.02)
 # So many pairs are tested exactly; of more, those with the largest scores. More single triples are not looked for.
 MAX_TESTS = 300
-# Of the pairs not seen one by one, so many may enter together, for so much evidence, where a test of all of them by so
-# many products each, at this chance of an error, sees them. Those with fewer degrees of freedom than this go again.
-MOST_TOGETHER, LEAST_GAIN, FALSE_TOGETHER, N_JOINT, LEAST_KNOWN = 40, 4.0, 0.0025, 4, 0.2
+# Of the pairs not seen one by one, the likeliest few enter together where a test of all of them by so many products
+# each, at this chance of an error, sees them. Those with fewer degrees of freedom than this go again.
+MOST_TOGETHER, FALSE_TOGETHER, N_JOINT, LEAST_KNOWN = 20, 0.0025, 4, 0.5
 # So many terms enter the model at once, or this share of those that would.
 BATCH, BATCH_SHARE = 4, 0.6
 # More three-way candidates than this are looked at only where their pairs are there.
@@ -163,8 +163,10 @@ class Rows:
         total: Any = 0.0
         same = [b.name for b in news[0]] == [c.name for c in news[1]]
         sizes = [sum(len(b.index) for b in side) for side in news]
-        # in single precision where there is much to do: the prior's precision of 1 is far above its error
-        dtype = np.float32 if math.prod(sizes) * len(self.y) > MUCH_WORK else np.float64
+        # Rough functions in single precision where there is much to do: the prior's precision of 1 is far above its
+        # error. Smooth ones may leave no noise, and need all digits.
+        much = math.prod(sizes) * len(self.y) > MUCH_WORK and any(system.is_rough for system in self.systems)
+        dtype = np.float32 if much else np.float64
         for values, part in self.chunks():
             values = [v.astype(dtype) for v in values]
             a = self.columns(news[0], values)
@@ -424,8 +426,7 @@ def _add_together(model: Model, candidates: Sequence[Term], tests: dict[Term, Sc
     more = model_of(model.rows, {*model.basis.terms, *subsets(new)}, before=model)
     known = {b.term: float(more.known[s].sum()) for b, s in zip(more.basis.blocks, more.basis.slices, strict=True)}
     kept = [t for t in more.basis.terms if t not in new or known[t] >= LEAST_KNOWN]
-    more = model_of(model.rows, kept, before=more) if len(kept) < len(known) else more
-    return more if more.posterior.log_evidence > model.posterior.log_evidence + LEAST_GAIN else model
+    return model_of(model.rows, kept, before=more)
 
 
 def _joint_p_value(model: Model, terms: Sequence[Term]) -> float:
