@@ -19,7 +19,7 @@ class Control:
     A second Ctrl-C stops at once, as it always does. `ended` says why the fit was cut short.
     """
 
-    def __init__(self, name: str, *, verbose: bool | int = False, time_budget: float | None = None):
+    def __init__(self, name: str, *, verbose: bool | int = False, time_budget: float | int | None = None):
         if time_budget is not None and not time_budget > 0:
             raise ValueError(f"`time_budget` must be a number of seconds above 0, got {time_budget!r}.")
         self.name, self.verbose, self.time_budget = name, bool(verbose), time_budget

@@ -60,7 +60,7 @@ SAME_SCORE = 0.1
 class _Base(TableEstimator):
     """The steps of a fit that do not depend on what is fitted."""
 
-    time_budget: float | None
+    time_budget: float | int | None
     verbose: bool | int
     n_steps: int
     early_stopping: bool
@@ -233,7 +233,8 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
     """Bayesian additive regression: f = Σ of functions of few inputs each, with known uncertainty.
 
     X is an array or a pandas, polars or Arrow frame with columns of any kind: numbers, booleans, text, categories,
-    dates, with gaps. y is (n,) or (n, targets).
+    dates, with gaps. y is (n,) or (n, targets). `sample_weight` counts rows: a weight of 10 is ten equal rows, and as
+    sure as ten.
 
     Parameters
     ----------
@@ -288,7 +289,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         feature_types: Mapping | Sequence | None = None,
         n_steps: int = 4000,
         early_stopping: bool = False,
-        time_budget: float | None = None,
+        time_budget: float | int | None = None,
         warm_start: bool = False,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
@@ -342,7 +343,7 @@ class AdditiveClassifier(ClassifierPredictions, _Additive):
         feature_types: Mapping | Sequence | None = None,
         n_steps: int = 4000,
         early_stopping: bool = False,
-        time_budget: float | None = None,
+        time_budget: float | int | None = None,
         warm_start: bool = False,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
@@ -446,7 +447,7 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
         feature_types: Mapping | Sequence | None = None,
         n_steps: int = 2000,
         early_stopping: bool = False,
-        time_budget: float | None = None,
+        time_budget: float | int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ):
@@ -485,7 +486,7 @@ class SkeletonClassifier(ClassifierPredictions, _Skeleton):
         feature_types: Mapping | Sequence | None = None,
         n_steps: int = 2000,
         early_stopping: bool = False,
-        time_budget: float | None = None,
+        time_budget: float | int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ):

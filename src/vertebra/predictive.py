@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Float
-from scipy.special import expit, ndtri, softmax
+from scipy.special import expit, ndtr, ndtri, pdtr, softmax, stdtr
 
 from vertebra.likelihoods import (
     Bernoulli,
@@ -64,7 +64,29 @@ class Predictive(NamedTuple):
         if isinstance(self.likelihood, Gaussian):
             sd = np.sqrt(self.f_variance + self._scale**2)
             return self.f_mean[:, None] + sd[:, None] * ndtri(q)[None, :, None]
-        return self._over_f(lambda likelihood, f: jnp.moveaxis(likelihood.quantiles(f, jnp.asarray(q)), 0, 1))
+        rows = [slice(start, start + CHUNK) for start in range(0, max(len(self.f_mean), 1), CHUNK)]
+        parts = [Predictive(self.likelihood, self.f_mean[r], self.f_variance[r])._inverted(q) for r in rows]
+        return np.concatenate(parts)
+
+    def _inverted(self, q):
+        """Where the mean over f of the distribution functions crosses each level, by halving."""
+        f, discrete = self._points(slice(None)), self.likelihood.is_discrete
+        centre, sd = self.mean(), np.sqrt(self.epistemic() + self.aleatoric())
+        result = np.empty((len(centre), len(q), centre.shape[1]))
+        for k, level in enumerate(q):
+            # Cantelli: at most a share 1/(1 + t²) of any distribution lies beyond t standard deviations on one side.
+            reach = 1.01 * np.sqrt(1.0 / min(level, 1.0 - level)) * sd + 1.0
+            lower, upper = centre - reach, centre + reach
+            if discrete:
+                lower, upper = np.maximum(np.floor(lower), 0.0) - 1.0, np.ceil(upper)
+            for _ in range(45):
+                if discrete and np.all(upper - lower <= 1.0):
+                    break
+                middle = np.floor(0.5 * (lower + upper)) if discrete else 0.5 * (lower + upper)
+                below = _distribution(self.likelihood, f, middle).mean(axis=0) < level
+                lower, upper = np.where(below, middle, lower), np.where(below, upper, middle)
+            result[:, k] = upper
+        return result
 
     def log_prob(self, y: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
         """log p(y) of each row and target."""
@@ -95,6 +117,20 @@ class Predictive(NamedTuple):
                 f = jnp.asarray(self._points(rows))
                 parts.append(np.asarray(ask(likelihood, f, *(jnp.asarray(part[rows]) for part in more))))
             return np.concatenate(parts)
+
+
+def _distribution(likelihood: Likelihood, f, y):
+    """P(Y ≤ y | f), without JAX: in double precision, and nothing to compile."""
+    match likelihood:
+        case StudentT():
+            scale, degrees = np.exp(np.asarray(likelihood.log_scale, np.float64)), float(likelihood.degrees)
+            return stdtr(degrees, (y - f) / scale)
+        case HeteroscedasticGaussian():
+            scale = np.exp(np.asarray(likelihood.log_scale, np.float64))
+            return ndtr((y - f[..., ::2]) / (scale * np.exp(2.0 * np.tanh(0.25 * f[..., 1::2]))))
+        case Poisson():
+            return np.where(y < 0.0, 0.0, pdtr(np.maximum(np.floor(y), 0.0), np.exp(f)))
+    raise NotImplementedError(f"No quantiles of {type(likelihood).__name__}.")
 
 
 def sample_of(

@@ -290,7 +290,7 @@ def _wanted(feature_types: Mapping | Sequence | None, sources: tuple[str, ...]) 
             if not is_position and name not in sources:
                 raise ValueError(f"`feature_types` must name columns of `X`, {', '.join(sources)}, got {name!r}.")
             wanted[int(name) if is_position else sources.index(name)] = kind
-    elif isinstance(feature_types, str) or len(feature_types) != len(sources):
+    elif isinstance(feature_types, str) or not hasattr(feature_types, "__len__") or len(feature_types) != len(sources):
         raise ValueError(
             f"`feature_types` must be a mapping or have one entry per column, {len(sources)}, got {feature_types!r}."
         )
@@ -525,6 +525,9 @@ def _scaled(column: Column, values: Float[np.ndarray, " n"], weight: Float[np.nd
 
 def _scaling(x: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> tuple[float, float, float]:
     """Mean, sd and no tail where every value lies within 6 sd; else median, robust sd and where the tails begin."""
+    # sums over sorted distinct values: neither the order of rows nor how often one is written changes a digit
+    x, place = np.unique(x, return_inverse=True)
+    weight = np.bincount(place.ravel(), weight)
     low, high = float(x.min()), float(x.max())
     middle, half = 0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low
     tiny = float(np.finfo(np.float64).tiny)
