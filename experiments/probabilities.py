@@ -15,16 +15,17 @@ import numpy as np
 
 from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.metrics import calibration_error
-from vertebra.polynomials import orthonormal
 from vertebra.structure import Rows, probabilities, search
+from vertebra.systems import system_of
 
 N_ROWS, SEEDS, NOISE_SEEDS = (300, 1000), range(12), range(50)
 RESULTS = pathlib.Path(__file__).parent / "results" / "probabilities.csv"
 
 
 def rows_of(x, y):
-    polynomials = orthonormal(x, np.ones(len(x)))
-    return Rows(polynomials, polynomials(x), y, np.ones(len(x)))
+    weight = np.ones(len(x))
+    systems = [system_of(column, weight) for column in x.T]
+    return Rows(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], y, weight)
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
         for n in N_ROWS:
             for seed in SEEDS:
                 data = synthetic(name, n, noise=np.sqrt(3.0), seed=seed)
-                found = probabilities(search(rows_of(data.x, data.y)))
+                found = probabilities(search(rows_of(data.x, data.y))[0])
                 pairs = {t: p for t, p in found.items() if len(t) == 2}
                 stated += pairs.values()
                 real += [t in truth for t in pairs]
@@ -47,7 +48,7 @@ def main() -> None:
     empty = 0
     for seed in NOISE_SEEDS:
         rng = np.random.default_rng(seed)
-        empty += not search(rows_of(rng.random((1000, 10)), rng.standard_normal(1000))).terms
+        empty += not search(rows_of(rng.random((1000, 10)), rng.standard_normal(1000)))[0].terms
     record.append(["calibration error", len(stated), calibration_error(stated, real, 20), ""])
     record.append(["noise without terms", len(NOISE_SEEDS), empty / len(NOISE_SEEDS), ""])
     with RESULTS.open("w", newline="") as file:

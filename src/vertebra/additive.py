@@ -1,7 +1,7 @@
 """The additive network in closed form: structure found by tests, a basis of functions per term, the joint Gaussian
 posterior of all coefficients, hyper-parameters by evidence and averaged over.
 
-Where the noise is not Gaussian, the same on the working response of iterated reweighting: Laplace's approximation.
+Where the noise is not Gaussian, the same on the working response of iterated reweighting, up to the best Gaussian q.
 """
 
 from collections.abc import Callable, Sequence
