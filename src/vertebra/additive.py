@@ -170,8 +170,9 @@ def _structure(
     systems = rows[0].systems
     terms = subsets(clusters) if clusters is not None else subsets(t for s in structures for t in s.terms)
     sizes: dict[Term, int] = {}
-    for structure in structures:
-        sizes.update({t: max(n, sizes.get(t, 0)) for t, n in structure.sizes.items()})
+    for model in models:
+        own = {} if model is None else model.basis.sizes
+        sizes.update({t: max(n, sizes.get(t, 0)) for t, n in own.items()})
     alive = [t for t in terms if all(systems[i].is_alive for i in t)]
     return structures, basis_of(systems, alive, sizes=sizes, max_columns=most_columns(rows[0])), list(models)
 
@@ -209,13 +210,13 @@ def _reweight(data: _Data, basis: Basis, models, f, variance, n_rounds: int):
     for _ in range(n_rounds):
         models = _models(basis, data.rows(f, variance), models, n_rounds=2, is_last=False)
         before = f
-        f, variance = _at_rows(data, basis, models)
+        f, variance = _at_rows(data, models)
         if np.mean(np.abs(f - before)) < 2e-3 * max(float(f.std()), 1e-3):
             break
     return f, variance, models
 
 
-def _at_rows(data: _Data, basis: Basis, models):
+def _at_rows(data: _Data, models):
     means, variances = [], []
     for model in models:
         if model is None:

@@ -78,11 +78,22 @@ class Effect(NamedTuple):
         self, level: float = 0.95, *, simultaneous: bool = False
     ) -> tuple[Float[np.ndarray, "*grid"], Float[np.ndarray, "*grid"]]:
         """mean ± c·sd: c for each point alone, or so that the whole function lies inside with that probability."""
-        sd = np.maximum(self.sd, 1e-300)
-        away = np.abs(self.draws - self.mean) / sd
-        worst = away.reshape(len(away), -1).max(axis=1) if simultaneous else away.reshape(-1)
-        factor = float(np.quantile(worst, level))
-        return self.mean - factor * self.sd, self.mean + factor * self.sd
+        return band_of(self.mean, self.sd, self.draws, level, simultaneous=simultaneous)
+
+
+def band_of(
+    mean: Float[np.ndarray, "*grid"],
+    sd: Float[np.ndarray, "*grid"],
+    draws: Float[np.ndarray, "draws *grid"],
+    level: float,
+    *,
+    simultaneous: bool = False,
+) -> tuple[Float[np.ndarray, "*grid"], Float[np.ndarray, "*grid"]]:
+    """mean ± c·sd, c from draws: for each point alone, or so that a whole draw lies inside with that probability."""
+    away = np.abs(draws - mean) / np.maximum(sd, 1e-300)
+    worst = away.reshape(len(away), -1).max(axis=1) if simultaneous else away.reshape(-1)
+    factor = float(np.quantile(worst, level))
+    return mean - factor * sd, mean + factor * sd
 
 
 class Local(NamedTuple):

@@ -178,7 +178,6 @@ def _structure_out(structure: Structure) -> dict[str, Any]:
         "terms": [list(map(int, t)) for t in structure.terms],
         "tests": tests,
         "n_candidates": [[k, int(n)] for k, n in structure.n_candidates.items()],
-        "sizes": [[list(map(int, t)), int(n)] for t, n in structure.sizes.items()],
     }
 
 
@@ -187,7 +186,6 @@ def _structure_in(record: dict[str, Any]) -> Structure:
         tuple(_term(t) for t in record["terms"]),
         {_term(t): Score(float(p), float(b)) for t, p, b in record["tests"]},
         {int(k): int(n) for k, n in record["n_candidates"]},
-        {_term(t): int(n) for t, n in record["sizes"]},
     )
 
 

@@ -32,9 +32,7 @@ def summary(notes: Sequence[str], warnings: Sequence[str], figures: dict[str, fl
     return Diagnostics(verdict, tuple(notes), tuple(warnings), figures)
 
 
-def concurvity(
-    x: Float[np.ndarray, "n p"], names: Sequence[str], inputs: Sequence[int], weight: Float[np.ndarray, " n"]
-) -> list[str]:
+def concurvity(x: Float[np.ndarray, "n p"], names: Sequence[str], inputs: Sequence[int]) -> list[str]:
     """Pairs of inputs that act whose values go so closely together that their effects can hardly be told apart."""
     if len(inputs) < 2 or len(x) < 10:
         return []

@@ -97,30 +97,38 @@ class _Base(TableEstimator):
             callback=watch,
         )
 
-    def _network_words(self, fitted: Fitted, control: Control) -> tuple[list[str], list[str]]:
-        notes, warnings = [f"trained for {int(fitted.history.step[-1]) if len(fitted.history.step) else 0} steps."], []
-        if len(fitted.scores) > 1:
-            apart = float(np.ptp(fitted.scores))
-            words = f"{len(fitted.scores)} restarts ended within {apart:.3f} per row of each other"
-            (warnings if apart > SAME_SCORE else notes).append(
-                words + ("." if apart <= SAME_SCORE else ": train longer.")
-            )
-        late = fitted.history.elbo[-5:]
-        if len(late) == 5 and late[-1] - late[0] > 0.05 * max(abs(late[-1]), 1.0):
-            warnings.append("the objective was still rising at the end: give `n_steps` more.")
-        return notes, warnings
-
 
 class _Additive(Explanations, _Base):
     """What the additive regressor and classifier share."""
 
-    scheme: str
-    structure: str
-    n_subnetworks: int
-    clusters: Sequence[Any] | None
-    warm_start: bool
+    def __init__(
+        self,
+        scheme: str = "auto",
+        *,
+        structure: str = "tests",
+        n_subnetworks: int = 10,
+        clusters: Sequence[Any] | None = None,
+        feature_types: Mapping | Sequence | None = None,
+        n_steps: int = 4000,
+        early_stopping: bool = False,
+        time_budget: float | int | None = None,
+        warm_start: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | int = False,
+    ):
+        self.scheme = scheme
+        self.structure = structure
+        self.n_subnetworks = n_subnetworks
+        self.clusters = clusters
+        self.feature_types = feature_types
+        self.n_steps = n_steps
+        self.early_stopping = early_stopping
+        self.time_budget = time_budget
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
 
-    def _check_additive(self, X: Any) -> None:
+    def _check_additive(self) -> None:
         self._check_settings(self.scheme)
         if self.structure not in ("tests", "group_lasso"):
             raise ValueError(f'`structure` must be "tests" or "group_lasso", got {self.structure!r}.')
@@ -173,9 +181,9 @@ class _Additive(Explanations, _Base):
                 control.report(f"fitting {self.scheme} on {len(found.clusters)} clusters")
                 x, _ = self._encode(rows, direction, most_levels=0, fill=True)
                 fitted = self._fit_scheme(found.clusters, likelihood, x, y, rows.weight, control)
-                notes, warnings = self._network_words(fitted, control)
+                notes, warnings = _network_words(fitted)
         acting = sorted({i for cluster in found.clusters for i in cluster})
-        warnings += concurvity(rows.matrix, names, acting, rows.weight)
+        warnings += concurvity(rows.matrix, names, acting)
         if control.ended:
             warnings.append(f"{control.ended}: some terms may not have been looked for.")
         if not found.clusters:
@@ -294,23 +302,25 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ):
-        self.scheme = scheme
-        self.structure = structure
-        self.n_subnetworks = n_subnetworks
-        self.clusters = clusters
+        super().__init__(
+            scheme,
+            structure=structure,
+            n_subnetworks=n_subnetworks,
+            clusters=clusters,
+            feature_types=feature_types,
+            n_steps=n_steps,
+            early_stopping=early_stopping,
+            time_budget=time_budget,
+            warm_start=warm_start,
+            random_state=random_state,
+            verbose=verbose,
+        )
         self.likelihood = likelihood
         self.conformal = conformal
-        self.feature_types = feature_types
-        self.n_steps = n_steps
-        self.early_stopping = early_stopping
-        self.time_budget = time_budget
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveRegressor":
         """Finds the structure, fits the network on it, and keeps its posterior."""
-        self._check_additive(X)
+        self._check_additive()
         _fit_regressor(self, X, y, sample_weight, self._fit_rows)
         return self
 
@@ -333,36 +343,9 @@ class AdditiveClassifier(ClassifierPredictions, _Additive):
     Parameters and attributes are those of `AdditiveRegressor` (but `likelihood` and `conformal`), with `classes_`.
     """
 
-    def __init__(
-        self,
-        scheme: str = "auto",
-        *,
-        structure: str = "tests",
-        n_subnetworks: int = 10,
-        clusters: Sequence[Any] | None = None,
-        feature_types: Mapping | Sequence | None = None,
-        n_steps: int = 4000,
-        early_stopping: bool = False,
-        time_budget: float | int | None = None,
-        warm_start: bool = False,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool | int = False,
-    ):
-        self.scheme = scheme
-        self.structure = structure
-        self.n_subnetworks = n_subnetworks
-        self.clusters = clusters
-        self.feature_types = feature_types
-        self.n_steps = n_steps
-        self.early_stopping = early_stopping
-        self.time_budget = time_budget
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveClassifier":
         """Finds the structure, fits the network on it, and keeps its posterior."""
-        self._check_additive(X)
+        self._check_additive()
         rows, codes, targets = _class_rows(self, X, y, sample_weight)
         n_classes = len(self.classes_)
         self._fit_additive(
@@ -374,9 +357,28 @@ class AdditiveClassifier(ClassifierPredictions, _Additive):
 class _Skeleton(_Base):
     """What the two estimators of any skeleton share."""
 
-    skeleton: Skeleton | None
-    scheme: str
-    widths: Sequence[int] | None
+    def __init__(
+        self,
+        skeleton: Skeleton | None = None,
+        scheme: str = "auto",
+        *,
+        widths: Sequence[int] | None = None,
+        feature_types: Mapping | Sequence | None = None,
+        n_steps: int = 2000,
+        early_stopping: bool = False,
+        time_budget: float | int | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | int = False,
+    ):
+        self.skeleton = skeleton
+        self.scheme = scheme
+        self.widths = widths
+        self.feature_types = feature_types
+        self.n_steps = n_steps
+        self.early_stopping = early_stopping
+        self.time_budget = time_budget
+        self.random_state = random_state
+        self.verbose = verbose
 
     def _fit_skeleton(self, rows: Rows, targets, likelihood: Likelihood, y) -> None:
         scheme = "random_features" if self.scheme == "auto" else self.scheme
@@ -399,7 +401,7 @@ class _Skeleton(_Base):
         self._surface = NetworkSurface(fitted.network, marginal_rows(x, rows.weight), seed, scheme, widths)
         self._likelihood = fitted.likelihood
         self.skeleton_ = skeleton
-        notes, warnings = self._network_words(fitted, control)
+        notes, warnings = _network_words(fitted)
         if control.ended:
             warnings.append(f"{control.ended}: train longer for a better fit.")
         self.diagnostics_: Diagnostics = summary(notes, warnings, {"score": float(fitted.score)})
@@ -451,17 +453,19 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ):
-        self.skeleton = skeleton
-        self.scheme = scheme
-        self.widths = widths
+        super().__init__(
+            skeleton,
+            scheme,
+            widths=widths,
+            feature_types=feature_types,
+            n_steps=n_steps,
+            early_stopping=early_stopping,
+            time_budget=time_budget,
+            random_state=random_state,
+            verbose=verbose,
+        )
         self.likelihood = likelihood
         self.conformal = conformal
-        self.feature_types = feature_types
-        self.n_steps = n_steps
-        self.early_stopping = early_stopping
-        self.time_budget = time_budget
-        self.random_state = random_state
-        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SkeletonRegressor":
         """Trains the network by the ELBO."""
@@ -476,29 +480,6 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
 
 class SkeletonClassifier(ClassifierPredictions, _Skeleton):
     """Classification by a Bayesian network on any skeleton. Parameters as for `SkeletonRegressor`."""
-
-    def __init__(
-        self,
-        skeleton: Skeleton | None = None,
-        scheme: str = "auto",
-        *,
-        widths: Sequence[int] | None = None,
-        feature_types: Mapping | Sequence | None = None,
-        n_steps: int = 2000,
-        early_stopping: bool = False,
-        time_budget: float | int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool | int = False,
-    ):
-        self.skeleton = skeleton
-        self.scheme = scheme
-        self.widths = widths
-        self.feature_types = feature_types
-        self.n_steps = n_steps
-        self.early_stopping = early_stopping
-        self.time_budget = time_budget
-        self.random_state = random_state
-        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SkeletonClassifier":
         """Trains the network by the ELBO."""
@@ -547,6 +528,19 @@ def _class_rows(model: Any, X, y, sample_weight) -> tuple[Rows, np.ndarray, Floa
     centre = rows.weight @ hits / rows.weight.sum()
     spread = np.sqrt(np.maximum(centre * (1.0 - centre), 1e-12))
     return rows, codes, (hits - centre) / spread
+
+
+def _network_words(fitted: Fitted) -> tuple[list[str], list[str]]:
+    """What went well in a training, and what to look at."""
+    notes, warnings = [f"trained for {int(fitted.history.step[-1]) if len(fitted.history.step) else 0} steps."], []
+    if len(fitted.scores) > 1:
+        apart = float(np.ptp(fitted.scores))
+        words = f"{len(fitted.scores)} restarts ended within {apart:.3f} per row of each other"
+        (warnings if apart > SAME_SCORE else notes).append(words + ("." if apart <= SAME_SCORE else ": train longer."))
+    late = fitted.history.elbo[-5:]
+    if len(late) == 5 and late[-1] - late[0] > 0.05 * max(abs(late[-1]), 1.0):
+        warnings.append("the objective was still rising at the end: give `n_steps` more.")
+    return notes, warnings
 
 
 def _threads(n_rows: int):

@@ -205,7 +205,7 @@ class Evidence:
             + self.products.square / variance
             - b @ b
         )
-        return float(log_likelihood - 0.5 * np.sum(self._away(theta) ** 2))
+        return float(log_likelihood) - 0.5 * self.distance(theta)
 
     def distance(self, theta: Float[np.ndarray, " h"]) -> float:
         """Of θ from the centre of its hyper-prior, in squares of sds."""
@@ -318,14 +318,6 @@ def _cholesky(a: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
             a = a + jitter * np.eye(len(a))
             jitter *= 10.0
     return np.linalg.cholesky(a)
-
-
-def best(
-    basis: Basis, products: Products, *, tolerance: float = 1e-9, start: Float[np.ndarray, " h"] | None = None
-) -> tuple[Posterior, Evidence]:
-    """The posterior at the hyper-parameters of the highest evidence."""
-    evidence = Evidence(basis, products)
-    return evidence.posterior(evidence.maximise(tolerance, start)), evidence
 
 
 def averaged(evidence: Evidence, posterior: Posterior, *, rng: np.random.Generator, n_draws: int = 24) -> Posterior:

@@ -7,25 +7,21 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from vertebra.likelihoods import Likelihood
 from vertebra.polynomials import Term
 from vertebra.structure import Structure, discoveries, probabilities
-from vertebra.surface import NetworkSurface, TermSurface
-from vertebra.table import Schema
-from vertebra.tabular import check_level
+from vertebra.tabular import TableEstimator, check_level
 
 # Values shown per numeric input, by the order of the term.
 N_SHOWN = {1: 50, 2: 20, 3: 8}
 
 
-class Explanations:
+class Explanations(TableEstimator):
     """`effects`, `effect`, `interactions` and `eval_terms` of a fitted additive estimator."""
 
-    schema_: Schema
-    n_features_in_: int
     clusters_: list[tuple[str, ...]]
-    _surface: TermSurface | NetworkSurface
     _structures: tuple[Structure, ...]
-    _ranges: Float[np.ndarray, "p 2"]
+    _likelihood: Likelihood
     _known: dict[tuple, dict[Term, np.ndarray]]
 
     def effects(
@@ -120,7 +116,7 @@ class Explanations:
         coded = np.full((grids[0].size, len(self.schema_.columns)), np.nan)
         for i, grid in zip(wanted, grids, strict=True):
             coded[:, i] = grid.ravel()
-        x = self._encoding(coded)  # type: ignore[attr-defined]
+        x = self._encoding(coded)
         curve = self._surface.curve(wanted, [x[:, i] for i in wanted], self._latent(output), self._baseline(baseline))
         low, high = curve.band(level, simultaneous=simultaneous)
         table: dict[str, Any] = {self._names()[i]: self._shown(i, coded[:, i]) for i in wanted}
@@ -130,7 +126,7 @@ class Explanations:
 
     def eval_terms(self, X: Any, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
         """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it."""
-        x = self._x(X)  # type: ignore[attr-defined]
+        x = self._x(X)
         local = self._surface.local(x, self._latent(output), self._baseline(baseline))
         unit = self._unit(output)
         table = {"intercept": self._origin(output) + unit * local.pop(())}
@@ -147,7 +143,7 @@ class Explanations:
 
     def _strengths(self, baseline: Any, output: int) -> dict[Term, np.ndarray]:
         """Draws of the strengths of all terms, worked out once."""
-        self._check_fitted()  # type: ignore[attr-defined]
+        self._check_fitted()
         latent, anchor = self._latent(output), self._baseline(baseline)
         place = (latent, None if anchor is None else tuple(anchor))
         if place not in self._known:
@@ -156,7 +152,7 @@ class Explanations:
 
     def _latent(self, output: int) -> int:
         """The latent function of a target."""
-        each = self._likelihood.latent_per_target  # type: ignore[attr-defined]
+        each = self._likelihood.latent_per_target
         n = self._surface.n_outputs // each
         if not isinstance(output, numbers.Integral) or not 0 <= output < n:
             raise ValueError(f"`output` must be from 0 to {n - 1}, got {output!r}.")
@@ -176,7 +172,7 @@ class Explanations:
             baseline = row[None]
         if len(baseline) != 1:
             raise ValueError(f"`baseline` must be one row, got {len(baseline)}.")
-        return self._x(baseline)[0]  # type: ignore[attr-defined]
+        return self._x(baseline)[0]
 
     def _values(self, i: int, n_points: int, *, missing: bool) -> Float[np.ndarray, " m"]:
         """Codes of all levels of an input, or numbers over its range, and where asked a missing value."""
@@ -194,9 +190,6 @@ class Explanations:
     def _named(self, term: Term) -> tuple[str, ...]:
         names = self._names()
         return tuple(names[i] for i in term)
-
-    def _names(self) -> list[str]:
-        return [column.name for column in self.schema_.columns]
 
     def _term(self, term: Any) -> Term:
         parts = (term,) if isinstance(term, str | numbers.Integral) else tuple(term)

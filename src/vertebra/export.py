@@ -4,20 +4,17 @@ Rows go through what the model does to them: scaling, codes of levels, the funct
 linear algebra. Every constant comes from the fitted model; nothing is fitted or approximated here.
 """
 
-import contextlib
 import functools
 import itertools
 import json
 import os
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy.interpolate import PchipInterpolator
 
 from vertebra.encoding import Encoding
 from vertebra.evidence import Basis
@@ -25,16 +22,17 @@ from vertebra.explanation import Explanations
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, StudentT
 from vertebra.prediction import ClassifierPredictions
 from vertebra.predictive import Predictive
+from vertebra.storage import put
 from vertebra.surface import TermSurface
-from vertebra.systems import System
-from vertebra.table import UNSEEN, Column, Schema
+from vertebra.systems import System, rank_curve
+from vertebra.table import MISSING_WORDS, UNSEEN, Column, Schema
 
 # The operators' versions: of those needed, onnxruntime lacks Asinh alone in double precision.
 OPSET, ML_OPSET = 18, 2
 # The outputs beside those of terms.
 _OUTPUTS = ("mean", "sd", "probabilities", "intercept")
 # How text may write what is missing, and booleans: the schema says what it makes of each.
-_WORDS = ("", "?", "NA", "N/A", "nan", "NaN", "null", "None", "0", "1", "false", "true", "FALSE", "TRUE")
+_WORDS = (*sorted(MISSING_WORDS), "0", "1", "false", "true", "FALSE", "TRUE")
 _LARGEST = float(np.finfo(np.float64).max)
 # Beyond, asinh a = log 2a to the last digit, and a² may overflow.
 _LARGE = 1e8
@@ -73,7 +71,7 @@ def to_onnx(model: Any, path: str | os.PathLike[str]) -> None:
     if isinstance(model, ClassifierPredictions):
         metadata["classes"] = model.classes_.tolist()
     inputs = {name: _is_text(column) for name, column in zip(names, columns, strict=True)}
-    _replace(path, graph.serialised(inputs, metadata))
+    put(path, graph.serialised(inputs, metadata))
 
 
 def _check(model: Any) -> None:
@@ -186,7 +184,7 @@ def _write_terms(graph: _Graph, model: Any, names: Sequence[str]) -> dict[str, l
 
 def _write_probabilities(graph: _Graph, standard: Predictive) -> None:
     """`Predictive.probabilities` over its fixed points, those of f ~ N(0, 1): mean + sd · point, (N, points, k)."""
-    points = standard._points(slice(None))[:, 0]
+    points = standard.points(slice(None))[:, 0]
     k = points.shape[1]
     mean, sd = (graph("Unsqueeze", name, np.array([1])) for name in ("mean", "sd"))
     f = graph("Add", mean, graph("Mul", sd, points[None]))
@@ -293,11 +291,10 @@ def _asinh(graph: _Graph, a: str) -> str:
 
 def _bent(graph: _Graph, unit: str, at: str, system: System) -> str:
     """The coordinate of a number with tails: half its value, half its rank, a PCHIP of the quantiles (`systems`)."""
-    quantiles = system.quantiles
-    knots, first, counts = np.unique(quantiles, return_index=True, return_counts=True)
-    cubics = PchipInterpolator(knots, (first + 0.5 * (counts - 1.0)) / (len(quantiles) - 1.0)).c
+    curve = rank_curve(system.quantiles)
+    knots = curve.x
     powers = np.diff(knots) ** np.arange(3, -1, -1)[:, None]
-    rank = _piecewise(graph, at, knots, (cubics * powers)[..., None])
+    rank = _piecewise(graph, at, knots, (curve.c * powers)[..., None])
     bent = graph("Add", graph("Mul", unit, 0.5), graph("Sub", rank, 0.5))
     return graph("Clip", bent, -1.0, 1.0)
 
@@ -315,21 +312,3 @@ def _piecewise(graph: _Graph, x: str, knots, coefficients: Float[np.ndarray, "po
     for table in coefficients[1:]:
         value = graph("Add", graph("Mul", value, share), graph("Gather", table, piece))
     return value
-
-
-def _replace(path: str | os.PathLike[str], data: bytes) -> None:
-    """The file whole or not at all."""
-    target = os.path.realpath(path)
-    if not os.path.isdir(os.path.dirname(target)):
-        raise FileNotFoundError(f"`path` must lie in a folder that exists, got {str(path)!r}.")
-    part = f"{target}.{secrets.token_hex(8)}.part"
-    try:
-        with open(part, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise

@@ -23,6 +23,11 @@ def working(array: ArrayLike) -> Array:
     return jnp.asarray(array, dtype=jnp.result_type(float))
 
 
+def double(tree: PyTree) -> PyTree:
+    """The same with its real arrays in double precision; to be called where JAX has it switched on."""
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, tree)
+
+
 def trainable(tree: PyTree) -> PyTree:
     """True for each leaf an optimiser may move, False elsewhere: a filter for `equinox.partition`."""
     return jax.tree.map(

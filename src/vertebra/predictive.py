@@ -21,6 +21,7 @@ from vertebra.likelihoods import (
     Poisson,
     StudentT,
 )
+from vertebra.parameters import double
 
 N_POINTS = 100
 # Rows worked on at once.
@@ -70,7 +71,7 @@ class Predictive(NamedTuple):
 
     def _inverted(self, q):
         """Where the mean over f of the distribution functions crosses each level, by halving."""
-        f, discrete = self._points(slice(None)), self.likelihood.is_discrete
+        f, discrete = self.points(slice(None)), self.likelihood.is_discrete
         centre, sd = self.mean(), np.sqrt(self.epistemic() + self.aleatoric())
         result = np.empty((len(centre), len(q), centre.shape[1]))
         for k, level in enumerate(q):
@@ -97,12 +98,12 @@ class Predictive(NamedTuple):
 
     def probabilities(self) -> Float[np.ndarray, "n classes"]:
         """P(class) of each row, the uncertainty of f averaged over."""
-        f = self._points(slice(None))
+        f = self.points(slice(None))
         p = expit(f).mean(axis=0) if self.f_mean.shape[1] == 1 else softmax(f, axis=2).mean(axis=0)
         p = np.concatenate([1.0 - p, p], axis=1) if p.shape[1] == 1 else p
         return p / p.sum(axis=1, keepdims=True)
 
-    def _points(self, rows) -> Float[np.ndarray, "points n latent"]:
+    def points(self, rows) -> Float[np.ndarray, "points n latent"]:
         """Equally likely values of f, latent functions independent."""
         levels = ndtri((np.arange(N_POINTS) + 0.5) / N_POINTS)
         shuffled = np.random.default_rng(0).permuted(np.tile(levels, (self.f_mean.shape[1], 1)), axis=1).T
@@ -111,10 +112,10 @@ class Predictive(NamedTuple):
     def _over_f(self, ask, *more):
         """What a likelihood says over the values of f, some rows at a time, in double precision."""
         with jax.enable_x64(True):
-            likelihood, parts = _double(self.likelihood), []
+            likelihood, parts = double(self.likelihood), []
             for start in range(0, max(len(self.f_mean), 1), CHUNK):
                 rows = slice(start, start + CHUNK)
-                f = jnp.asarray(self._points(rows))
+                f = jnp.asarray(self.points(rows))
                 parts.append(np.asarray(ask(likelihood, f, *(jnp.asarray(part[rows]) for part in more))))
             return np.concatenate(parts)
 
@@ -141,8 +142,4 @@ def sample_of(
         scale = np.asarray(likelihood.scale, np.float64)
         return f + scale * np.random.default_rng(seed).standard_normal(f.shape)
     with jax.enable_x64(True):
-        return np.asarray(_double(likelihood).sample(jnp.asarray(f), jr.key(seed)))
-
-
-def _double(tree):
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), tree)
+        return np.asarray(double(likelihood).sample(jnp.asarray(f), jr.key(seed)))

@@ -53,14 +53,7 @@ def write(path: str | os.PathLike[str], kind: str, header: dict, arrays: Mapping
 
     The header is what JSON can hold, NaN and infinity aside; its tuples come back as lists. A link is followed.
     """
-    target = os.path.realpath(path)
-    folder, name = os.path.split(target)
-    if os.path.isdir(target):
-        raise IsADirectoryError(f"`path` must name a file, got the folder {str(path)!r}: add a file name to it.")
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"`path` must lie in a folder that exists, got {str(path)!r}: make {folder!r} first.")
-    if os.path.exists(target) and not os.path.isfile(target):
-        raise ValueError(f"`path` must name a regular file, got {str(path)!r}, which is a device, a pipe or a socket.")
+    _target(path)
     _check_json(kind, "kind")
     _check_json(header, "header")
     arrays = {key: _checked(key, array) for key, array in arrays.items()}
@@ -73,6 +66,26 @@ def write(path: str | os.PathLike[str], kind: str, header: dict, arrays: Mapping
     data = safetensors.numpy.save(arrays, metadata | {"checksum": _checksum(metadata, arrays)})
     if (length := int.from_bytes(data[:8], "little")) > _LONGEST:
         raise ValueError(f"`header` must fit in {_LONGEST} bytes with the names, got {length}: move data to `arrays`.")
+    put(path, data)
+
+
+def _target(path: str | os.PathLike[str]) -> str:
+    """Where a file may be written, links followed."""
+    target = os.path.realpath(path)
+    folder = os.path.dirname(target)
+    if os.path.isdir(target):
+        raise IsADirectoryError(f"`path` must name a file, got the folder {str(path)!r}: add a file name to it.")
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"`path` must lie in a folder that exists, got {str(path)!r}: make {folder!r} first.")
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise ValueError(f"`path` must name a regular file, got {str(path)!r}, which is a device, a pipe or a socket.")
+    return target
+
+
+def put(path: str | os.PathLike[str], data: bytes) -> None:
+    """The file's contents whole or not at all: written beside it, then put in its place."""
+    target = _target(path)
+    folder, name = os.path.split(target)
     part = os.path.join(folder, f".{name[:40]}.{os.getpid()}.{secrets.token_hex(8)}.part")
     try:
         with open(part, "xb") as file:

@@ -60,15 +60,11 @@ class Score(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """The terms found, each with its subsets, the test of every candidate looked at, and how many there were.
-
-    `sizes` are the terms' numbers of columns.
-    """
+    """The terms found, each with its subsets, the test of every candidate looked at, and how many there were."""
 
     terms: tuple[Term, ...]
     tests: dict[Term, Score]
     n_candidates: dict[int, int]
-    sizes: dict[Term, int]
 
     @property
     def clusters(self) -> tuple[Term, ...]:
@@ -327,7 +323,7 @@ def search(
     alive = [i for i in range(p) if rows.systems[i].is_alive]
     tests: dict[Term, Score] = {}
     if rows.is_constant:
-        return Structure((), {}, _counts(p), {}), None
+        return Structure((), {}, _counts(p)), None
     if terms is not None:
         model = _with_room(model_of(rows, [t for t in terms if set(t) <= set(alive)]))
     else:
@@ -350,7 +346,7 @@ def search(
         if max_order > 2 and not start and not enough():
             model = _add_triples(model, _candidates(alive, 3, within), tests, n_families, enough)
     tests.update(_tests_inside(model))
-    return Structure(model.basis.terms, tests, _counts(p), model.basis.sizes), model
+    return Structure(model.basis.terms, tests, _counts(p)), model
 
 
 def strongest(rows: Rows, n_pairs: int) -> list[Term]:

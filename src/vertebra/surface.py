@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.anova import attribute, decompose
+from vertebra.anova import attribute, band_of, decompose
 from vertebra.inference import moments, sample
 from vertebra.network import Network
+from vertebra.parameters import double
 from vertebra.polynomials import Term
 from vertebra.terms import SumOfTerms
 
@@ -30,10 +30,8 @@ class Curve(NamedTuple):
     draws: Float[np.ndarray, "draws n"]
 
     def band(self, level: float, *, simultaneous: bool = False):
-        """mean ± c·sd: c for each point alone, or so that the whole function lies inside with that probability."""
-        away = np.abs(self.draws - self.mean) / np.maximum(self.sd, 1e-300)
-        factor = float(np.quantile(away.max(axis=1) if simultaneous else away.ravel(), level))
-        return self.mean - factor * self.sd, self.mean + factor * self.sd
+        """A band for each point alone, or one that holds for the whole function."""
+        return band_of(self.mean, self.sd, self.draws, level, simultaneous=simultaneous)
 
 
 class TermSurface(NamedTuple):
@@ -98,7 +96,7 @@ class NetworkSurface(NamedTuple):
     def moments(self, x):
         """In double precision, so that a row's prediction does not depend on the rows beside it."""
         with jax.enable_x64(True):
-            network = _double(self.network)
+            network = double(self.network)
             if network.is_linear_in_v:
                 mean, variance = moments(network, x, key=jr.key(self.seed))
                 return np.asarray(mean), np.maximum(np.asarray(variance), 0.0)
@@ -107,7 +105,7 @@ class NetworkSurface(NamedTuple):
 
     def sample(self, x, n_draws: int, seed: int):
         with jax.enable_x64(True):
-            return np.asarray(sample(_double(self.network), x, key=jr.key(seed), n_draws=n_draws))
+            return np.asarray(sample(double(self.network), x, key=jr.key(seed), n_draws=n_draws))
 
     def strengths(self, output: int, baseline):
         effects = decompose(self.network, self.rows, key=jr.key(self.seed), baseline=baseline, output=output)
@@ -132,7 +130,7 @@ class NetworkSurface(NamedTuple):
     def local(self, x, output: int, baseline):
         with jax.enable_x64(True):
             found = attribute(
-                _double(self.network),
+                double(self.network),
                 x,
                 self.rows,
                 key=jr.key(self.seed),
@@ -141,9 +139,3 @@ class NetworkSurface(NamedTuple):
                 n_draws=N_NETWORK_DRAWS,
             )
         return {term: local.mean for term, local in found.items()}
-
-
-def _double(network):
-    return jax.tree.map(
-        lambda leaf: leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, network
-    )

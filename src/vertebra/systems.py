@@ -154,14 +154,18 @@ def _quantiles(value, mass):
     return value[order][np.minimum(np.searchsorted(upto, steps), len(order) - 1)]
 
 
+def rank_curve(quantiles: Float[np.ndarray, " q"]) -> PchipInterpolator:
+    """The rank of a value, a smooth curve through the quantiles; of values that stand there twice, the middle one."""
+    knots, first, counts = np.unique(quantiles, return_index=True, return_counts=True)
+    return PchipInterpolator(knots, (first + 0.5 * (counts - 1.0)) / (len(quantiles) - 1.0))
+
+
 def _coordinate(value, low, width, quantiles):
     """Where a number lies in [−1, 1]: by its value, or half by value and half by rank where it has tails."""
     unit = np.clip(2.0 * (value - low) / width - 1.0, -1.0, 1.0)
     if not len(quantiles):
         return unit
-    knots, first, counts = np.unique(quantiles, return_index=True, return_counts=True)
-    ranks = (first + 0.5 * (counts - 1.0)) / (len(quantiles) - 1.0)
-    rank = PchipInterpolator(knots, ranks)(np.clip(value, knots[0], knots[-1]))
+    rank = rank_curve(quantiles)(np.clip(value, quantiles[0], quantiles[-1]))
     return np.clip(0.5 * unit + 0.5 * (2.0 * rank - 1.0), -1.0, 1.0)
 
 

@@ -24,7 +24,7 @@ KINDS = ("number", "ordered", "category", "boolean")
 FEATURE_TYPES = (*KINDS, "datetime")
 
 # What a text column writes where it has no value, spaces around it aside.
-_MISSING = frozenset({"?", "", "NA", "N/A", "nan", "NaN", "null", "None"})
+MISSING_WORDS = frozenset({"?", "", "NA", "N/A", "nan", "NaN", "null", "None"})
 # The parts of a datetime, and the levels of those that come round again.
 _PARTS = {
     "time": (),
@@ -501,7 +501,7 @@ def _key(level: Level) -> str:
 
 
 def _is_missing(value: Any) -> bool:
-    return isinstance(value, str) and value.strip() in _MISSING
+    return isinstance(value, str) and value.strip() in MISSING_WORDS
 
 
 def _number(value: Any) -> float | None:

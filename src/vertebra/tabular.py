@@ -50,6 +50,7 @@ class TableEstimator(BaseEstimator):
     schema_: Schema
     n_features_in_: int
     _encoding: Encoding
+    _ranges: Float[np.ndarray, "p 2"]  # of the coded inputs
     _surface: TermSurface | NetworkSurface
     feature_types: Mapping | Sequence | None
     random_state: Any
