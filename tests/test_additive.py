@@ -233,3 +233,17 @@ def test_units_of_the_target_do_not_matter(shift):
     # the two end within a relative gain of 1e-9 of the highest evidence
     np.testing.assert_allclose((there[0] - shift) / 1e3, mean, atol=0.01)
     np.testing.assert_allclose(there[1] / 1e6, variance, rtol=0.05)
+
+
+def test_inputs_that_stand_for_each_other_share_the_say_where_the_elbo_is_higher():
+    rng = np.random.default_rng(0)
+    cause = rng.standard_normal(300)
+    # eight readings of one thing, each poor: its ELBO with all of them is higher by 9
+    x = cause[:, None] + 2.0 * rng.standard_normal((300, 8))
+    y = (2.0 * cause + rng.standard_normal(300) > 0).astype(int)
+    fitted = fit(x, y.astype(float), working=Classes(y, 2, np.ones(300)))
+    assert fitted.clusters == tuple((i,) for i in range(8))
+    # and beside one that acts, inputs that have nothing to do with it are left out
+    x = rng.random((400, 8))
+    y = (3.0 * (x[:, 0] - 0.5) + 0.7 * rng.standard_normal(400) > 0).astype(int)
+    assert fit(x, y.astype(float), working=Classes(y, 2, np.ones(400))).clusters == ((0,),)

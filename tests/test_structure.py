@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -11,6 +12,8 @@ from vertebra.structure import (
     Rows,
     Score,
     Structure,
+    _add_together,
+    _joint_p_value,
     _score_test,
     _scores,
     _test,
@@ -372,3 +375,33 @@ def test_no_input_is_left_out_of_more_than_three_hundred():
     x = rng.random((400, 320))
     y = 3.0 * x[:, 319] + 0.3 * rng.standard_normal(400)
     assert search(rows_of(x, y))[0].terms == ((319,),)
+
+
+def many_inputs(n, p, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, p))
+    systems = [system_of(column, np.ones(n)) for column in x.T]
+    return x, lambda y: Rows(systems, [s(c) for s, c in zip(systems, x.T, strict=True)], y, np.ones(n)), rng
+
+
+def test_the_joint_test_of_all_pairs_keeps_its_level_where_there_are_none():
+    p_values = []
+    for seed in range(60):
+        x, rows, rng = many_inputs(150, 5, seed)
+        model = model_of(rows(2.0 * x[:, 0] + rng.standard_normal(150)), [(0,)])
+        p_values.append(_joint_p_value(model, list(itertools.combinations(range(5), 2))))
+    # Kolmogorov's distance of 60 uniform values exceeds 0.21 with a probability of 1 %
+    assert stats.kstest(p_values, "uniform").statistic < 0.21
+
+
+def test_pairs_too_weak_to_be_seen_alone_are_seen_together_and_enter():
+    x, rows, rng = many_inputs(600, 6, 0)
+    pairs = list(itertools.combinations(range(6), 2))
+    f = sum(1.6 * (x[:, i] - 0.5) * (x[:, j] - 0.5) for i, j in pairs)
+    model = model_of(rows(f + 0.4 * rng.standard_normal(600)), [(i,) for i in range(6)])
+    alone = _test(model, pairs)
+    assert _joint_p_value(model, pairs) < 0.1 * min(score.p_value for score in alone.values())
+    added = _add_together(model, pairs, {}, 0.0025, lambda: False)
+    assert len(added.basis.terms) > 12
+    assert _add_together(model, pairs, {}, 1e-300, lambda: False) is model
+    assert _add_together(model, pairs, {}, 0.0025, lambda: True) is model

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from scipy.stats import binom
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
@@ -27,6 +28,8 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     "student_t": StudentT,
     "poisson": Poisson,
 }
+# How often, over the rows set aside, conformal intervals are to cover at least what they say.
+CONFORMAL_CONFIDENCE = 0.9
 
 
 class RegressorPredictions(RegressorMixin, TableEstimator):
@@ -65,7 +68,7 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         """Lower and upper limits for y, (n, 2); (n, 2, targets) for several targets.
 
         With `conformal=True` at fit, they hold with at least this probability whatever the distribution of y, as long
-        as new rows come from where the old ones came from.
+        as new rows come from where the old ones came from; and with these very rows set aside, nine times in ten.
         """
         check_level(level)
         scores = getattr(self, "_conformal", None)
@@ -73,10 +76,7 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
             return self.predict_quantiles(X, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
         mean, sd = self.predict(X, return_std=True)
         mean, sd = (part.reshape(len(part), -1) for part in (mean, sd))
-        # the ⌈(m + 1) level⌉-th smallest of m scores; with too few of them nothing can be promised
-        m = len(scores)
-        place = int(np.ceil((m + 1) * level)) - 1
-        factor = scores[place] if place < m else np.full(scores.shape[1], np.inf)
+        factor = _conformal_factor(scores, level)
         limits = np.stack([mean - factor * sd, mean + factor * sd], axis=1)
         if self._likelihood.is_discrete:
             limits = np.stack([np.maximum(np.ceil(limits[:, 0]), 0.0), np.floor(limits[:, 1])], axis=1)
@@ -220,6 +220,22 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
     @property
     def _likelihood_asked(self) -> Likelihood:
         return Bernoulli() if len(self.classes_) == 2 else Categorical(len(self.classes_))
+
+
+def _conformal_factor(scores: Float[np.ndarray, "m k"], level: float) -> Float[np.ndarray, " k"]:
+    """The score, of m sorted ones, below which a new one lies with probability `level`, whichever m rows were drawn.
+
+    The k-th smallest covers a share Beta(k, m + 1 − k) of new rows. Its mean is at least `level` from k = ⌈(m + 1) level⌉
+    on; k is the first that also leaves the share below `level` in at most one draw of the m rows in ten (Vovk, 2012),
+    or the last where there are too few rows for that. Where the mean cannot reach it either, nothing is promised.
+    """
+    m = len(scores)
+    least = int(np.ceil((m + 1) * level))
+    if least > m:
+        return np.full(scores.shape[1], np.inf)
+    # P(Beta(k, m + 1 − k) ≥ level) = P(Binomial(m, level) ≤ k − 1)
+    sure = int(binom.ppf(CONFORMAL_CONFIDENCE, m, level)) + 1
+    return scores[min(max(least, sure), m) - 1]
 
 
 def _numbers(y: Any, estimator: str) -> np.ndarray:
