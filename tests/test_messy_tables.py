@@ -462,7 +462,7 @@ def test_conformal_intervals_cover_whatever_the_noise_is_and_whichever_rows_were
         covered.append(coverage(y, *limits.T))
     # at least 0.8 in nine data sets of ten, up to three standard errors of 40 of them (and so in the mean)
     assert np.mean(np.array(covered) >= 0.8) >= 0.9 - 3.0 * np.sqrt(0.9 * 0.1 / 40)
-    # with 40 rows to calibrate on that takes the 36th smallest score, which covers 36/41 = 0.878 in the mean and no more
+    # with 40 rows to calibrate on that takes the 36th smallest score, which covers 36/41 = 0.878 in the mean, no more
     assert abs(np.mean(covered) - 36 / 41) < 3.0 * np.std(covered, ddof=1) / np.sqrt(40)
 
 

@@ -225,9 +225,9 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
 def _conformal_factor(scores: Float[np.ndarray, "m k"], level: float) -> Float[np.ndarray, " k"]:
     """The score, of m sorted ones, below which a new one lies with probability `level`, whichever m rows were drawn.
 
-    The k-th smallest covers a share Beta(k, m + 1 − k) of new rows. Its mean is at least `level` from k = ⌈(m + 1) level⌉
-    on; k is the first that also leaves the share below `level` in at most one draw of the m rows in ten (Vovk, 2012),
-    or the last where there are too few rows for that. Where the mean cannot reach it either, nothing is promised.
+    The k-th smallest covers a share Beta(k, m + 1 − k) of new rows, whose mean is at least `level` from
+    k = ⌈(m + 1) level⌉ on. Taken is the first k with a share below `level` in at most one draw of the m rows in ten
+    (Vovk, 2012), or the last where there are too few rows for that; where the mean falls short too, infinity.
     """
     m = len(scores)
     least = int(np.ceil((m + 1) * level))
