@@ -11,20 +11,22 @@ PACKAGE = pathlib.Path(vertebra.__file__).parent
 ROOMS = [
     {"parameters", "noise", "skeleton", "metrics", "datasets", "activations", "polynomials", "table", "storage"}
     | {"encoding", "control", "diagnostics"},
-    {"distributions", "kernels", "systems"},
+    {"distributions", "kernels", "systems", "profile"},
     {"likelihoods", "blocks", "evidence"},
     {"network", "structure", "terms", "working", "predictive"},
-    {"schemes", "objective", "conjugate", "prior", "anova", "additive"},
+    {"schemes", "objective", "conjugate", "prior", "anova", "additive", "evaluation"},
     {"training", "sparsity"},
     {"inference"},
     {"surface"},
     {"tabular"},
     {"prediction", "explanation"},
     {"estimators"},
-    {"archive", "export"},
+    {"archive", "export", "whatif", "plot"},
+    {"report"},
+    {"cli"},
 ]
-# A method may reach for a room above its own: a model saves and exports itself.
-WITHIN_METHODS = {("tabular", "archive"), ("explanation", "export")}
+# A method may reach for a room above its own: a model saves, exports and reports itself.
+WITHIN_METHODS = {("tabular", "archive"), ("explanation", "export"), ("explanation", "report")}
 
 
 def imports(path):

@@ -21,7 +21,7 @@ from scipy import stats
 
 import vertebra as vb
 from vertebra.metrics import coverage
-from vertebra.prediction import _conformal_factor
+from vertebra.prediction import conformal_factor
 from vertebra.storage import BadFile
 
 CITIES = {"Bergen": 0.0, "Oslo": 3.0, "Tromsø": -1.0, "Trondheim": -3.0}
@@ -469,7 +469,7 @@ def test_conformal_intervals_cover_whatever_the_noise_is_and_whichever_rows_were
 @pytest.mark.parametrize("m", [10, 40, 61, 500, 5000])
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95])
 def test_the_conformal_score_is_the_first_that_keeps_its_promise(m, level):
-    place = _conformal_factor(np.arange(1.0, m + 1)[:, None], level)[0]
+    place = conformal_factor(np.arange(1.0, m + 1)[:, None], level)[0]
     shares = [stats.beta(k, m + 1 - k) for k in range(1, m + 1)]
     keeps = [share.mean() >= level - 1e-12 and share.sf(level) >= 0.9 for share in shares]
     if not any(share.mean() >= level - 1e-12 for share in shares):

@@ -1,6 +1,6 @@
 """Vertebra: Bayesian neural networks, block by block, on a computation skeleton."""
 
-from vertebra import activations, datasets, distributions, kernels, likelihoods, metrics, schemes
+from vertebra import activations, datasets, distributions, kernels, likelihoods, metrics, plot, schemes
 from vertebra.anova import Effect, attribute, decompose, sobol
 from vertebra.archive import load
 from vertebra.blocks import FunctionBlock, InducingPointBlock, PolynomialBlock, RandomFeatureBlock

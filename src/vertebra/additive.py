@@ -37,6 +37,7 @@ class Additive(NamedTuple):
     likelihood: Likelihood
     structures: tuple[Structure, ...]
     clusters: tuple[Term, ...]
+    noise: tuple[float, ...]  # the variance of every latent function's response
 
 
 class _Data(NamedTuple):
@@ -103,7 +104,8 @@ def fit_additive(
         rows = data.rows(f, variance)
     posteriors = [_posterior(basis, model, each, rng) for model, each in zip(models, rows, strict=True)]
     means, roots, noise = zip(*posteriors, strict=True)
-    return Additive(SumOfTerms(basis, means, roots), working.likelihood(list(noise)), structures, maximal(basis.terms))
+    terms, likelihood = SumOfTerms(basis, means, roots), working.likelihood(list(noise))
+    return Additive(terms, likelihood, structures, maximal(basis.terms), tuple(float(v) for v in noise))
 
 
 def _data(x, weight, levels, working, *, rough: bool) -> _Data:

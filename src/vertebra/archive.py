@@ -24,6 +24,7 @@ from vertebra.estimators import (
     SkeletonClassifier,
     SkeletonRegressor,
 )
+from vertebra.evaluation import Evaluation, Linear
 from vertebra.evidence import Basis, Block
 from vertebra.likelihoods import (
     Bernoulli,
@@ -35,6 +36,7 @@ from vertebra.likelihoods import (
     StudentT,
 )
 from vertebra.network import Network, build
+from vertebra.profile import Marginal, Profile
 from vertebra.skeleton import Skeleton
 from vertebra.storage import BadFile, read, write
 from vertebra.structure import Score, Structure
@@ -46,6 +48,7 @@ from vertebra.terms import SumOfTerms
 KINDS = {k.__name__: k for k in (AdditiveRegressor, AdditiveClassifier, SkeletonRegressor, SkeletonClassifier)}
 LIKELIHOODS = {k.__name__: k for k in (Gaussian, HeteroscedasticGaussian, StudentT, Poisson, Bernoulli, Categorical)}
 SYSTEM_ARRAYS = ("quantiles", "transform", "knots", "table", "missing", "unseen", "kind", "cost", "offset", "gram")
+LINEAR_ARRAYS = ("gaps", "scale", "coefficients")
 SYSTEM_NUMBERS = ("n_levels", "low", "width", "observed")
 
 
@@ -59,6 +62,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     header: dict[str, Any] = {
         "params": _params(model),
         "schema": model.schema_.to_json(),
+        "targets": model.target_names_,
         "is_ordered": list(model._encoding.is_ordered),
         "likelihood": _likelihood_out(model._likelihood, arrays),
         "diagnostics": {
@@ -68,6 +72,16 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             "figures": {k: v for k, v in model.diagnostics_.figures.items() if math.isfinite(v)},
         },
     }
+    header["profile"] = _profile_out(model._profile, arrays)
+    header["linear"] = list(model._linear.n_levels)
+    arrays |= {f"linear/{name}": getattr(model._linear, name) for name in LINEAR_ARRAYS}
+    if (seen := model.evaluation_) is not None:
+        header["evaluation"] = {
+            "method": seen.method,
+            "n": seen.n,
+            "scores": {who: {k: _json_number(v) for k, v in own.items()} for who, own in seen.scores.items()},
+            "calibration": seen.calibration,
+        }
     if hasattr(model, "classes_"):
         values = model.classes_
         header["classes"] = {"dtype": values.dtype.str, "values": values.tolist()}
@@ -91,6 +105,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         # a row of gaps goes through every part: sizes that do not fit together show here
         gaps = np.full((2, len(model.schema_.columns)), np.nan)
         model._surface.moments(model._encoding(gaps))
+        model._linear(gaps)
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, np.linalg.LinAlgError) as error:
         raise BadFile(
             f"{os.fspath(path)}: its parts do not fit together ({type(error).__name__}: {error}). "
@@ -114,6 +129,7 @@ def _restored(cls: Any, header: dict, arrays: dict[str, np.ndarray]) -> Any:
     if len(model._encoding.gaps) != p or len(model._encoding.is_ordered) != p or model._ranges.shape != (p, 2):
         raise ValueError("the encoding has another number of inputs than the schema")
     model.n_features_in_ = len(model.schema_.sources)
+    model.target_names_ = [str(name) for name in header["targets"]]
     if model.schema_.named:
         model.feature_names_in_ = np.array(model.schema_.sources, dtype=object)
     model._likelihood = _likelihood_in(header["likelihood"], arrays)
@@ -124,6 +140,10 @@ def _restored(cls: Any, header: dict, arrays: dict[str, np.ndarray]) -> Any:
         tuple(map(str, notes["warnings"])),
         {str(k): float(v) for k, v in notes["figures"].items()},
     )
+    model._profile = _profile_in(header["profile"], arrays, model.schema_)
+    linear = [_floats(arrays[f"linear/{name}"], 2 if name == "coefficients" else 1) for name in LINEAR_ARRAYS]
+    model._linear = Linear(tuple(int(n) for n in header["linear"]), *linear)
+    model.evaluation_ = _evaluation_in(header["evaluation"]) if "evaluation" in header else None
     if "classes" in header:
         model.classes_ = _classes_in(header["classes"])
     else:
@@ -168,6 +188,48 @@ def _classes_in(record: dict[str, Any]) -> np.ndarray:
     if dtype.kind not in "biufUO":
         raise ValueError(f"classes of the type {dtype}")
     return np.array(record["values"], dtype=dtype)
+
+
+def _json_number(value: float) -> float | None:
+    """JSON has neither NaN nor infinity."""
+    return value if math.isfinite(value) else None
+
+
+def _profile_out(profile: Profile, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    record: dict[str, Any] = {"n_rows": profile.n_rows, "weight": profile.weight}
+    for kind in ("inputs", "targets"):
+        marginals = getattr(profile, kind)
+        for i, marginal in enumerate(marginals):
+            arrays |= {f"profile/{kind}/{i}/edges": marginal.edges, f"profile/{kind}/{i}/shares": marginal.shares}
+        record[kind] = [[m.missing, m.middle] for m in marginals]
+    arrays["profile/means"] = profile.means
+    return record
+
+
+def _profile_in(record: dict[str, Any], arrays: dict[str, np.ndarray], schema: Schema) -> Profile:
+    def marginals(kind: str) -> tuple[Marginal, ...]:
+        found = []
+        for i, (missing, middle) in enumerate(record[kind]):
+            edges, shares = (_floats(arrays[f"profile/{kind}/{i}/{name}"], 1) for name in ("edges", "shares"))
+            if len(edges) not in (0, len(shares) + 1):
+                raise ValueError(f"the histogram {i} has another number of bins than of edges")
+            found.append(Marginal(edges, shares, float(missing), float(middle)))
+        return tuple(found)
+
+    inputs = marginals("inputs")
+    if [-1 if len(m.edges) else len(m.shares) for m in inputs] != [len(c.levels) or -1 for c in schema.columns]:
+        raise ValueError("the histograms are not of the schema's inputs")
+    means = _floats(arrays["profile/means"], 1)
+    return Profile(int(record["n_rows"]), float(record["weight"]), inputs, marginals("targets"), means)
+
+
+def _evaluation_in(record: dict[str, Any]) -> Evaluation:
+    scores = {
+        str(who): {str(k): float("nan") if v is None else float(v) for k, v in own.items()}
+        for who, own in record["scores"].items()
+    }
+    calibration = {str(k): [float(v) for v in values] for k, values in record["calibration"].items()}
+    return Evaluation(str(record["method"]), int(record["n"]), scores, calibration)
 
 
 def _structure_out(structure: Structure) -> dict[str, Any]:

@@ -33,9 +33,10 @@ class Control:
         if threading.current_thread() is threading.main_thread():
             self._handler = signal.signal(signal.SIGINT, self._interrupt)
         # A bar for people who watch; lines for files.
-        if self.verbose and Console().is_interactive:
+        console = Console(stderr=True)
+        if self.verbose and console.is_interactive:
             columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-            self._progress = Progress(*columns, transient=True)
+            self._progress = Progress(*columns, console=console, transient=True)
             self._progress.start()
             self._task = self._progress.add_task(self.name)
         return self
@@ -55,7 +56,7 @@ class Control:
         if self._progress is not None:
             self._progress.update(self._task, description=f"{self.name}: {words}")
         elif self.verbose:
-            print(f"[{self.name}] {time.monotonic() - self._started:6.1f} s  {words}", file=sys.stdout, flush=True)
+            print(f"[{self.name}] {time.monotonic() - self._started:6.1f} s  {words}", file=sys.stderr, flush=True)
 
     def enough(self) -> bool:
         """Whether to come to an end with what is there."""

@@ -1,7 +1,7 @@
 """What to think of a fit, in plain words."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,16 +56,21 @@ def concurvity(x: Float[np.ndarray, "n p"], names: Sequence[str], inputs: Sequen
     ]
 
 
-def coverage_words(coverage: float, n: float) -> tuple[list[str], list[str]]:
-    """A note, or a warning, on the coverage of 95 % intervals of rows left out one at a time."""
-    words = f"95 % prediction intervals cover {coverage:.1%} of the rows, each left out in turn"
+def coverage_words(scores: Mapping[str, float], n: float) -> tuple[list[str], list[str]]:
+    """A note, or a warning, on the coverage of 95 % intervals of rows left out one at a time, target by target."""
+    notes, warnings = [], []
     low, high = COVERAGE_LIMITS
-    if n >= ROWS_FOR_COVERAGE and not low <= coverage <= high:
-        return [], [
-            f"{words}: the noise is not Gaussian, or not the same everywhere. Try another `likelihood`, or "
-            "`conformal=True`."
-        ]
-    return [f"{words}."], []
+    for name, coverage in scores.items():
+        if name.startswith("coverage_95"):
+            target = name.removeprefix("coverage_95")
+            whose = f" of target{target}" if target else ""
+            words = f"95 % prediction intervals{whose} cover {coverage:.1%} of the rows, each left out in turn"
+            if n >= ROWS_FOR_COVERAGE and not low <= coverage <= high:
+                advice = "the noise is not as assumed. Try another `likelihood`, or `conformal=True`."
+                warnings.append(f"{words}: {advice}")
+            else:
+                notes.append(f"{words}.")
+    return notes, warnings
 
 
 def check_memory(needed: float, what: str) -> None:

@@ -5,7 +5,7 @@ Effects are components under the product of the inputs' marginals, also where in
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.random as jr
 import numpy as np
@@ -15,14 +15,17 @@ from threadpoolctl import threadpool_limits
 from vertebra import schemes
 from vertebra.additive import fit_additive
 from vertebra.control import Control
-from vertebra.diagnostics import Diagnostics, check_memory, concurvity, coverage_words, summary
+from vertebra.diagnostics import check_memory, concurvity, coverage_words, summary
 from vertebra.distributions import Gaussian as GaussianPosterior
+from vertebra.evaluation import LEFT_OUT, cross_fitted, fit_linear
 from vertebra.explanation import Explanations
 from vertebra.inference import Fitted, Progress, fit
-from vertebra.likelihoods import Gaussian, Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.network import build
 from vertebra.polynomials import Term
 from vertebra.prediction import LIKELIHOODS, ClassifierPredictions, RegressorPredictions
+from vertebra.predictive import Predictive
+from vertebra.profile import profile
 from vertebra.skeleton import Skeleton, additive, chain
 from vertebra.sparsity import clusters_of, group_lasso_path
 from vertebra.surface import NetworkSurface, TermSurface
@@ -35,8 +38,9 @@ from vertebra.tabular import (
     first_direction,
     marginal_rows,
     seed_of,
+    target_names,
 )
-from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
+from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working, left_out
 
 # What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
 SCHEMES: dict[str, dict[str, Any]] = {
@@ -141,7 +145,7 @@ class _Additive(Explanations, _Base):
         working_of: Callable[[Float[np.ndarray, " n"]], Working],
         likelihood: Likelihood,
         y: Float[np.ndarray, "n m"],
-    ) -> None:
+    ) -> "_Outcome":
         """Finds the terms in closed form, and fits the scheme's network on their clusters where one is asked for.
 
         `targets` (standardised) is what categories of many levels and the group lasso look at, `y` what a network fits.
@@ -160,9 +164,10 @@ class _Additive(Explanations, _Base):
                 x, _ = self._encode(rows, direction, most_levels=0, fill=True)
                 within = self._group_lasso(x, targets)
             x, n_levels = self._encode(rows, direction, most_levels=MOST_LEVELS, fill=False)
+            working = working_of(rows.weight)
             found = fit_additive(
                 x,
-                working_of(rows.weight),
+                working,
                 rows.weight,
                 n_levels=n_levels,
                 rng=np.random.default_rng(seed),
@@ -176,19 +181,23 @@ class _Additive(Explanations, _Base):
             names = self._names()
             self.clusters_ = [tuple(names[i] for i in cluster) for cluster in found.clusters]
             self._known = {}
-            notes, warnings, figures = self._closed_form_words(x, y, rows.weight)
+            notes, warnings = ["fitted in closed form: no training that could fail to converge."], []
+            mean, variance = self._surface.moments(x)
+            without = left_out(mean, variance, working.responses(mean, variance), found.noise)
+            predictive: Predictive | None = Predictive(self._likelihood, *without)
             if self.scheme != "auto" and found.clusters:
                 control.report(f"fitting {self.scheme} on {len(found.clusters)} clusters")
                 x, _ = self._encode(rows, direction, most_levels=0, fill=True)
                 fitted = self._fit_scheme(found.clusters, likelihood, x, y, rows.weight, control)
                 notes, warnings = _network_words(fitted)
+                predictive = None
         acting = sorted({i for cluster in found.clusters for i in cluster})
         warnings += concurvity(rows.matrix, names, acting)
         if control.ended:
             warnings.append(f"{control.ended}: some terms may not have been looked for.")
         if not found.clusters:
             notes.append("no input was found to act: predictions are the mean.")
-        self.diagnostics_: Diagnostics = summary(notes, warnings, figures)
+        return _Outcome(predictive, notes, warnings)
 
     def _fit_scheme(self, clusters, likelihood: Likelihood, x, y, weight, control: Control) -> Fitted:
         settings = SCHEMES[self.scheme]
@@ -202,20 +211,6 @@ class _Additive(Explanations, _Base):
         self._surface = NetworkSurface(fitted.network, rows, seed_of(self.random_state), self.scheme, widths)
         self._likelihood = fitted.likelihood
         return fitted
-
-    def _closed_form_words(self, x, y, weight) -> tuple[list[str], list[str], dict[str, float]]:
-        notes, warnings, figures = ["fitted in closed form: no training that could fail to converge."], [], {}
-        if isinstance(self._likelihood, Gaussian):
-            mean, variance = self._surface.moments(x)
-            noise = np.asarray(self._likelihood.scale, np.float64) ** 2
-            # Leaving a row out of a linear Gaussian fit: r/(1 − h) with variance σ²/(1 − h), h = Var f · w/σ²
-            kept = np.maximum(1.0 - weight[:, None] * variance / noise, 1e-6)
-            away = np.abs(y - mean) / np.sqrt(noise * kept)
-            coverage = float(np.average((away < 1.96).mean(axis=1), weights=weight))
-            figures["coverage_95"] = coverage
-            more = coverage_words(coverage, float(weight.sum()))
-            notes, warnings = notes + more[0], warnings + more[1]
-        return notes, warnings, figures
 
     def _group_lasso(self, x, targets) -> list[Term]:
         """The sets of inputs that the sub-networks of a group lasso read, over all targets."""
@@ -324,7 +319,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         _fit_regressor(self, X, y, sample_weight, self._fit_rows)
         return self
 
-    def _fit_rows(self, rows: Rows) -> None:
+    def _fit_rows(self, rows: Rows) -> "_Outcome":
         z = self._standardise(rows.y, rows.weight)
         kind = {
             "gaussian": Plain,
@@ -333,7 +328,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
             "poisson": Counts,
         }[self.likelihood]
         targets = np.log1p(z) if self.likelihood == "poisson" else z
-        self._fit_additive(rows, targets, lambda weight: kind(z, weight), LIKELIHOODS[self.likelihood](), z)
+        return self._fit_additive(rows, targets, lambda weight: kind(z, weight), LIKELIHOODS[self.likelihood](), z)
 
 
 class AdditiveClassifier(ClassifierPredictions, _Additive):
@@ -348,9 +343,10 @@ class AdditiveClassifier(ClassifierPredictions, _Additive):
         self._check_additive()
         rows, codes, targets = _class_rows(self, X, y, sample_weight)
         n_classes = len(self.classes_)
-        self._fit_additive(
+        outcome = self._fit_additive(
             rows, targets, lambda weight: Classes(codes, n_classes, weight), self._likelihood_asked, rows.y
         )
+        _conclude(self, rows, outcome, n_classes)
         return self
 
 
@@ -380,7 +376,7 @@ class _Skeleton(_Base):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit_skeleton(self, rows: Rows, targets, likelihood: Likelihood, y) -> None:
+    def _fit_skeleton(self, rows: Rows, targets, likelihood: Likelihood, y) -> "_Outcome":
         scheme = "random_features" if self.scheme == "auto" else self.scheme
         settings = SCHEMES[scheme]
         x, _ = self._encode(rows, first_direction(targets, rows.weight), most_levels=0, fill=True)
@@ -404,7 +400,7 @@ class _Skeleton(_Base):
         notes, warnings = _network_words(fitted)
         if control.ended:
             warnings.append(f"{control.ended}: train longer for a better fit.")
-        self.diagnostics_: Diagnostics = summary(notes, warnings, {"score": float(fitted.score)})
+        return _Outcome(None, notes, warnings)
 
     def _shape(self, n_inputs: int, usual: Sequence[int]) -> tuple[list[int], Skeleton]:
         """The widths below the outputs, and the skeleton: a chain over all inputs unless one is given."""
@@ -473,9 +469,9 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
         _fit_regressor(self, X, y, sample_weight, self._fit_rows)
         return self
 
-    def _fit_rows(self, rows: Rows) -> None:
+    def _fit_rows(self, rows: Rows) -> "_Outcome":
         z = self._standardise(rows.y, rows.weight)
-        self._fit_skeleton(rows, z, LIKELIHOODS[self.likelihood](), z)
+        return self._fit_skeleton(rows, z, LIKELIHOODS[self.likelihood](), z)
 
 
 class SkeletonClassifier(ClassifierPredictions, _Skeleton):
@@ -485,27 +481,54 @@ class SkeletonClassifier(ClassifierPredictions, _Skeleton):
         """Trains the network by the ELBO."""
         self._check_settings(self.scheme)
         rows, _, targets = _class_rows(self, X, y, sample_weight)
-        self._fit_skeleton(rows, targets, self._likelihood_asked, rows.y)
+        _conclude(self, rows, self._fit_skeleton(rows, targets, self._likelihood_asked, rows.y), len(self.classes_))
         return self
 
 
-def _fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows], None]) -> None:
+class _Outcome(NamedTuple):
+    """What a fit leaves to be looked at: predictions of its rows, each left out in turn, and words about it."""
+
+    left_out: Predictive | None
+    notes: list[str]
+    warnings: list[str]
+
+
+def _conclude(model: Any, rows: Rows, outcome: _Outcome, n_classes: int = 0) -> None:
+    """What the rows looked like, how well they are predicted, beside a linear model, and what to think of it."""
+    n_levels = [len(column.levels) for column in model.schema_.columns]
+    model._profile = profile(*rows, model.schema_.columns, n_classes)
+    model._linear = fit_linear(*rows, n_levels, classes=n_classes)
+    notes, warnings, figures = list(outcome.notes), list(outcome.warnings), {}
+    model.evaluation_ = None
+    if outcome.left_out is not None:
+        seed = seed_of(model.random_state)
+        linear = cross_fitted(*rows, n_levels, classes=n_classes, seed=seed)
+        model.evaluation_ = model._evaluation(LEFT_OUT, outcome.left_out, rows.y, rows.weight, linear)
+        figures = dict(model.evaluation_.scores["model"])
+        more = coverage_words(figures, float(rows.weight.sum()))
+        notes, warnings = notes + more[0], warnings + more[1]
+    model.diagnostics_ = summary(notes, warnings, figures)
+
+
+def _fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows], _Outcome]) -> None:
     """Reads the table, and fits all rows; or with `conformal` some of them, and calibrates intervals on the others."""
     matrix, weight = model._read(X, sample_weight)
     targets = model._targets(y, len(matrix))
+    model.target_names_ = target_names(y)
     rows = canonical(matrix, targets, weight)
     if len(rows.y) < 2:
         raise ValueError(f"`X` must have at least 2 different rows of weight above 0, got n_samples = {len(rows.y)}.")
     model._conformal = None
     if not model.conformal:
-        fit_rows(rows)
+        _conclude(model, rows, fit_rows(rows))
         return
     n_out = round(CALIBRATION_SHARE * len(rows.y))
     if n_out < 1 or len(rows.y) - n_out < 2:
         raise ValueError(f"`conformal=True` needs at least 4 rows, got {len(rows.y)}.")
     order = np.random.default_rng(seed_of(model.random_state)).permutation(len(rows.y))
     out, kept = np.sort(order[:n_out]), np.sort(order[n_out:])
-    fit_rows(Rows(*(part[kept] for part in rows)))
+    fitted = Rows(*(part[kept] for part in rows))
+    outcome = fit_rows(fitted)
     held = Rows(*(part[out] for part in rows))
     predictive = model._predictive_of(model._encoding(held.matrix))
     sd = model._y_scale * np.sqrt(predictive.epistemic() + predictive.aleatoric())
@@ -513,12 +536,14 @@ def _fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows], N
     # a row of weight 2 stands there twice
     counts = np.maximum(np.round(held.weight), 1).astype(int)
     model._conformal = np.sort(np.repeat(scores, counts, axis=0), axis=0)
+    _conclude(model, fitted, outcome)
 
 
 def _class_rows(model: Any, X, y, sample_weight) -> tuple[Rows, np.ndarray, Float[np.ndarray, "n k"]]:
     """The rows of a classifier, their classes' codes, and standardised indicators of these."""
     matrix, weight = model._read(X, sample_weight)
     codes = model._classes(y, len(matrix))
+    model.target_names_ = target_names(y)
     rows = canonical(matrix, codes[:, None].astype(float), weight)
     codes = rows.y[:, 0].astype(int)
     if len(np.unique(codes)) < 2:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from scipy.special import ndtri
 
 from vertebra.likelihoods import Likelihood
 from vertebra.polynomials import Term
@@ -119,27 +120,67 @@ class Explanations(TableEstimator):
         x = self._encoding(coded)
         curve = self._surface.curve(wanted, [x[:, i] for i in wanted], self._latent(output), self._baseline(baseline))
         low, high = curve.band(level, simultaneous=simultaneous)
-        table: dict[str, Any] = {self._names()[i]: self._shown(i, coded[:, i]) for i in wanted}
+        unit = self._unit(output)
+        columns = [pd.Series(self._shown(i, coded[:, i]), name=self._names()[i]) for i in wanted]
         for name, values in (("mean", curve.mean), ("sd", curve.sd), ("lower", low), ("upper", high)):
-            table[name] = self._unit(output) * values
-        return pd.DataFrame(table)
+            columns.append(pd.Series(unit * values, name=name))
+        # side by side and not by name: an input may be called "mean"
+        return pd.concat(columns, axis=1)
 
     def eval_terms(self, X: Any, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
         """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it."""
         x = self._x(X)
         local = self._surface.local(x, self._latent(output), self._baseline(baseline))
         unit = self._unit(output)
-        table = {"intercept": self._origin(output) + unit * local.pop(())}
+        table: dict[Any, Any] = {"intercept": self._origin(output) + unit * local.pop(()).mean}
         for term in sorted(local, key=lambda t: (len(t), t)):
-            table[self._named(term)] = unit * local[term]
+            table[self._named(term)] = unit * local[term].mean
         # A frame whose columns are tuples would take them for levels.
         return pd.DataFrame(np.stack(list(table.values()), axis=1), columns=pd.Index(list(table), tupleize_cols=False))
+
+    def explain(self, row: Any, level: float = 0.95, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
+        """One prediction taken apart on the link scale: the intercept, then what each term adds, largest first.
+
+        Parameters
+        ----------
+        row : one row
+            A frame of one row, a series, a dict by name, or as many values as there are columns.
+
+        Returns
+        -------
+        DataFrame
+            Columns term (tuple of names), value (of its inputs, as text), mean, sd, lower, upper: a band of f for each
+            term by itself. The means sum to the prediction.
+        """
+        self._check_fitted()
+        check_level(level)
+        coded = self.schema_.matrix(_one_row(row, "row", self.n_features_in_), type(self).__name__)
+        latent, anchor = self._latent(output), self._baseline(baseline)
+        local = self._surface.local(self._encoding(coded), latent, anchor, with_sd=True)
+        unit, width = self._unit(output), float(ndtri(0.5 + 0.5 * level))
+        rows = []
+        for term in sorted(local, key=lambda t: (len(t) > 0, -abs(local[t].mean[0]))):
+            mean, sd = unit * float(local[term].mean[0]), unit * float(local[term].sd[0])
+            mean += 0.0 if term else self._origin(output)
+            shown = [f"{self._names()[i]} = {self._text(i, coded[0, i])}" for i in term]
+            rows.append((self._named(term), ", ".join(shown), mean, sd, mean - width * sd, mean + width * sd))
+        return pd.DataFrame(rows, columns=["term", "value", "mean", "sd", "lower", "upper"])
 
     def to_onnx(self, path: Any) -> None:
         """Writes the model as an ONNX file: mean, sd and every term as named outputs (needs `vertebra[onnx]`)."""
         from vertebra.export import to_onnx
 
         to_onnx(self, path)
+
+    def report(self, path: Any, X: Any = None, y: Any = None) -> None:
+        """Writes one self-contained HTML page: the answer, effects, accuracy, and a panel to try inputs in.
+
+        Accuracy is that on `X`, `y`, rows that were not fitted, where they are given; else on the rows of the fit, each
+        left out in turn. Needs `vertebra[report]`.
+        """
+        from vertebra.report import write
+
+        write(self, path, X, y)
 
     def _strengths(self, baseline: Any, output: int) -> dict[Term, np.ndarray]:
         """Draws of the strengths of all terms, worked out once."""
@@ -161,18 +202,7 @@ class Explanations(TableEstimator):
     def _baseline(self, baseline: Any) -> np.ndarray | None:
         if baseline is None:
             return None
-        if isinstance(baseline, pd.Series):
-            baseline = baseline.to_frame().T.infer_objects()
-        elif isinstance(baseline, dict):
-            baseline = pd.DataFrame([baseline])
-        elif not isinstance(baseline, pd.DataFrame):
-            row = np.asarray(baseline, dtype=object)
-            if row.shape != (self.n_features_in_,):
-                raise ValueError(f"`baseline` must be one row of {self.n_features_in_} values, got {baseline!r}.")
-            baseline = row[None]
-        if len(baseline) != 1:
-            raise ValueError(f"`baseline` must be one row, got {len(baseline)}.")
-        return self._x(baseline)[0]
+        return self._x(_one_row(baseline, "baseline", self.n_features_in_))[0]
 
     def _values(self, i: int, n_points: int, *, missing: bool) -> Float[np.ndarray, " m"]:
         """Codes of all levels of an input, or numbers over its range, and where asked a missing value."""
@@ -187,6 +217,13 @@ class Explanations(TableEstimator):
         column = self.schema_.columns[i]
         return [column.label(code) for code in values] if column.levels else column.original(values)
 
+    def _text(self, i: int, value: float) -> str:
+        """A coded value as the user wrote it."""
+        column = self.schema_.columns[i]
+        if column.levels or np.isnan(value):
+            return str(column.label(value))
+        return f"{float(column.original(np.array([value]))[0]):.4g}"
+
     def _named(self, term: Term) -> tuple[str, ...]:
         names = self._names()
         return tuple(names[i] for i in term)
@@ -195,16 +232,24 @@ class Explanations(TableEstimator):
         parts = (term,) if isinstance(term, str | numbers.Integral) else tuple(term)
         return tuple(sorted({self._position(part) for part in parts}))
 
-    def _position(self, name: Any) -> int:
-        names = self._names()
-        if isinstance(name, numbers.Integral) and 0 <= name < len(names):
-            return int(name)
-        if name not in names:
-            raise ValueError(f"Input {name!r} is not known: the inputs are {', '.join(names[:20])}.")
-        return names.index(name)
-
     def _unit(self, output: int) -> float:
         return 1.0
 
     def _origin(self, output: int) -> float:
         return 0.0
+
+
+def _one_row(row: Any, argument: str, n_columns: int) -> Any:
+    """A table of one row."""
+    if isinstance(row, pd.Series):
+        row = row.to_frame().T.infer_objects()
+    elif isinstance(row, dict):
+        row = pd.DataFrame([row])
+    elif not hasattr(row, "columns"):
+        values = np.asarray(row, dtype=object)
+        if values.shape not in ((n_columns,), (1, n_columns)):
+            raise ValueError(f"`{argument}` must be one row of {n_columns} values, got {row!r}.")
+        row = values.reshape(1, -1)
+    if len(row) != 1:
+        raise ValueError(f"`{argument}` must be one row, got {len(row)}.")
+    return row

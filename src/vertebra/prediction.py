@@ -8,8 +8,9 @@ from jaxtyping import Float
 from scipy.stats import binom
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
+from vertebra.evaluation import HELD_OUT, Evaluation, of_classes, of_numbers
 from vertebra.likelihoods import (
     Bernoulli,
     Categorical,
@@ -76,7 +77,7 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
             return self.predict_quantiles(X, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
         mean, sd = self.predict(X, return_std=True)
         mean, sd = (part.reshape(len(part), -1) for part in (mean, sd))
-        factor = _conformal_factor(scores, level)
+        factor = conformal_factor(scores, level)
         limits = np.stack([mean - factor * sd, mean + factor * sd], axis=1)
         if self._likelihood.is_discrete:
             limits = np.stack([np.maximum(np.ceil(limits[:, 0]), 0.0), np.floor(limits[:, 1])], axis=1)
@@ -107,6 +108,31 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
             raise ValueError(f"`y` must have {len(self._y_scale)} column(s), got {targets.shape[1]}.")
         density = predictive.log_prob((targets - self._y_mean) / self._y_scale)
         return np.sum(density - np.log(self._y_scale), axis=1)
+
+    def evaluate(self, X: Any, y: Any, sample_weight: Any = None) -> Evaluation:
+        """Scores and calibration on rows that were not fitted, beside a linear model and the mean."""
+        self._check_fitted()
+        matrix = self.schema_.matrix(X, type(self).__name__)
+        targets = _numbers(y, type(self).__name__).reshape(len(matrix), -1)
+        if targets.shape[1] != len(self._y_scale):
+            raise ValueError(f"`y` must have {len(self._y_scale)} column(s), got {targets.shape[1]}.")
+        weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
+        predictive = self._predictive_of(self._encoding(matrix))
+        return self._evaluation(HELD_OUT, predictive, targets, weight, self._linear(matrix))
+
+    def _evaluation(self, method: str, predictive: Predictive, y, weight, linear) -> Evaluation:
+        """y and `linear` in the units of the target."""
+        scores = getattr(self, "_conformal", None)
+        return of_numbers(
+            method,
+            predictive,
+            (y - self._y_mean) / self._y_scale,
+            weight,
+            linear=(linear - self._y_mean) / self._y_scale,
+            centre=(self._profile.means - self._y_mean) / self._y_scale,
+            unit=self._y_scale,
+            factor=None if scores is None else lambda level: conformal_factor(scores, level),
+        )
 
     def _predictive(self, X: Any, *, with_variance: bool = True) -> Predictive:
         return self._predictive_of(self._x(X), with_variance=with_variance)
@@ -189,6 +215,20 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
         codes = self._codes(y)
         return np.log(np.maximum(probabilities[np.arange(len(codes)), codes], 1e-300))
 
+    def evaluate(self, X: Any, y: Any, sample_weight: Any = None) -> Evaluation:
+        """Scores and calibration on rows that were not fitted, beside a linear model and the shares of the classes."""
+        self._check_fitted()
+        matrix = self.schema_.matrix(X, type(self).__name__)
+        weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
+        predictive = Predictive(self._likelihood, *self._surface.moments(self._encoding(matrix)))
+        return self._evaluation(HELD_OUT, predictive, self._codes(y)[:, None], weight, self._linear(matrix))
+
+    def _evaluation(self, method: str, predictive: Predictive, y, weight, linear) -> Evaluation:
+        """y holds the codes of the classes."""
+        shares = self._profile.targets[0].shares
+        codes = y[:, 0].astype(int)
+        return of_classes(method, predictive.probabilities(), codes, weight, linear=linear, shares=shares)
+
     def decision_function(self, X: Any) -> Any:
         """The logit of the second class's probability, (n,); of more classes their log probabilities, (n, classes)."""
         p = np.maximum(self.predict_proba(X), 1e-300)
@@ -222,7 +262,7 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
         return Bernoulli() if len(self.classes_) == 2 else Categorical(len(self.classes_))
 
 
-def _conformal_factor(scores: Float[np.ndarray, "m k"], level: float) -> Float[np.ndarray, " k"]:
+def conformal_factor(scores: Float[np.ndarray, "m k"], level: float) -> Float[np.ndarray, " k"]:
     """The score, of m sorted ones, below which a new one lies with probability `level`, whichever m rows were drawn.
 
     The k-th smallest covers a share Beta(k, m + 1 − k) of new rows, whose mean is at least `level` from

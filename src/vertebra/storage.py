@@ -61,7 +61,7 @@ def write(path: str | os.PathLike[str], kind: str, header: dict, arrays: Mapping
         "vertebra_format": str(FORMAT),
         "kind": kind,
         "header": json.dumps(header),
-        "libraries": json.dumps(_libraries()),
+        "libraries": json.dumps(libraries()),
     }
     data = safetensors.numpy.save(arrays, metadata | {"checksum": _checksum(metadata, arrays)})
     if (length := int.from_bytes(data[:8], "little")) > _LONGEST:
@@ -284,7 +284,7 @@ def _checksum(metadata: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> 
     return digest.hexdigest()
 
 
-def _libraries() -> dict[str, str]:
+def libraries() -> dict[str, str]:
     versions = {"python": platform.python_version()}
     for library in ("vertebra", "jax", "numpy", "scikit-learn"):
         try:

@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.anova import attribute, band_of, decompose
+from vertebra.anova import Local, attribute, band_of, decompose
 from vertebra.inference import moments, sample
 from vertebra.network import Network
 from vertebra.parameters import double
@@ -62,19 +62,28 @@ class TermSurface(NamedTuple):
         part = self.terms.part(term, baseline)
         rows = self.terms.at(part, points) @ part.lift
         mean = rows @ self.terms.means[output]
-        sd = np.sqrt(np.sum((rows @ self.terms.roots[output]) ** 2, axis=1))
-        return Curve(mean, sd, (rows @ self._draws(output)).T)
+        spread = rows @ self.terms.roots[output]
+        # the draws of `strengths`, at these rows alone
+        noise = self._rng(output).standard_normal((spread.shape[1], N_DRAWS))
+        return Curve(mean, np.linalg.norm(spread, axis=1), (mean[:, None] + spread @ noise).T)
 
-    def local(self, x, output: int, baseline) -> dict[Term, Float[np.ndarray, " n"]]:
-        mean = self.terms.means[output]
-        result = {(): np.full(len(x), self.terms.part((), baseline).lift.sum(axis=0) @ mean)}
+    def local(self, x, output: int, baseline, *, with_sd: bool = False) -> dict[Term, Local]:
+        """What each term adds at rows; without `with_sd` its sd is not worked out."""
+        mean, root = self.terms.means[output], self.terms.roots[output]
+        constant = self.terms.part((), baseline).lift.sum(axis=0)
+        result = {(): Local((), np.full(len(x), constant @ mean), np.full(len(x), np.linalg.norm(constant @ root)))}
         for term in self.terms.terms(baseline):
             part = self.terms.part(term, baseline)
-            result[term] = self.terms.at(part, [x[:, i] for i in term]) @ (part.lift @ mean)
+            rows = self.terms.at(part, [x[:, i] for i in term])
+            sd = np.linalg.norm(rows @ (part.lift @ root), axis=1) if with_sd else np.full(len(x), np.nan)
+            result[term] = Local(term, rows @ (part.lift @ mean), sd)
         return result
 
     def _draws(self, output: int):
-        return self.terms.draw(output, N_DRAWS, np.random.default_rng([self.seed, output]))
+        return self.terms.draw(output, N_DRAWS, self._rng(output))
+
+    def _rng(self, output: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, output])
 
 
 class NetworkSurface(NamedTuple):
@@ -127,9 +136,9 @@ class NetworkSurface(NamedTuple):
         index = tuple(own[place.ravel()] for own, place in zip(shown, places, strict=True))
         return Curve(effect.mean[index], effect.sd[index], effect.draws[(slice(None), *index)])
 
-    def local(self, x, output: int, baseline):
+    def local(self, x, output: int, baseline, *, with_sd: bool = False) -> dict[Term, Local]:
         with jax.enable_x64(True):
-            found = attribute(
+            return attribute(
                 double(self.network),
                 x,
                 self.rows,
@@ -138,4 +147,3 @@ class NetworkSurface(NamedTuple):
                 output=output,
                 n_draws=N_NETWORK_DRAWS,
             )
-        return {term: local.mean for term, local in found.items()}

@@ -5,12 +5,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import _check_sample_weight
 
+from vertebra.diagnostics import Diagnostics
 from vertebra.encoding import Encoding, encode
+from vertebra.evaluation import Evaluation, Linear
+from vertebra.profile import Profile
 from vertebra.surface import NetworkSurface, TermSurface
 from vertebra.table import Schema, learn
 
@@ -52,6 +56,11 @@ class TableEstimator(BaseEstimator):
     _encoding: Encoding
     _ranges: Float[np.ndarray, "p 2"]  # of the coded inputs
     _surface: TermSurface | NetworkSurface
+    _profile: Profile
+    _linear: Linear
+    target_names_: list[str]
+    evaluation_: Evaluation | None
+    diagnostics_: Diagnostics
     feature_types: Mapping | Sequence | None
     random_state: Any
 
@@ -96,6 +105,21 @@ class TableEstimator(BaseEstimator):
         """A table as the fitted model reads it."""
         self._check_fitted()
         return self._encoding(self.schema_.matrix(X, type(self).__name__))
+
+    def marginal(self, name: Any) -> pd.DataFrame:
+        """How the values of an input were spread at fit: lower, upper, share of bins, or level, share."""
+        self._check_fitted()
+        i = self._position(name)
+        return self._profile.inputs[i].table(self.schema_.columns[i])
+
+    def _position(self, name: Any) -> int:
+        """The place of an input, by name or by place."""
+        names = self._names()
+        if isinstance(name, numbers.Integral) and 0 <= name < len(names):
+            return int(name)
+        if name not in names:
+            raise ValueError(f"Input {name!r} is not known: the inputs are {', '.join(names[:20])}.")
+        return names.index(name)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "_surface"):
@@ -150,6 +174,17 @@ def check_count(**counts: Any) -> None:
     for name, value in counts.items():
         if not isinstance(value, numbers.Integral) or value < 1:
             raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+
+
+def target_names(y: Any) -> list[str]:
+    """What the targets are called: by the columns of a frame, the name of a series, else y, or y0, y1, …"""
+    if hasattr(y, "columns"):
+        return [str(name) for name in y.columns]
+    shape = np.shape(y)
+    if len(shape) == 2 and shape[1] > 1:
+        return [f"y{k}" for k in range(shape[1])]
+    name = getattr(y, "name", None)
+    return [str(name) if isinstance(name, str | int) and str(name) else "y"]
 
 
 def first_direction(targets: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -7,6 +7,7 @@ approximation, which takes them at the mode, it holds up where classes can be to
 target are taken as independent.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -58,6 +59,25 @@ def bounded(f, score, information):
     w = np.maximum(information, np.abs(score) / STEP)
     w = np.maximum(w, LEAST_WEIGHT * w.max(axis=0))
     return f + score / w, w
+
+
+def left_out(
+    mean: Float[np.ndarray, "n latent"],
+    variance: Float[np.ndarray, "n latent"],
+    responses: Sequence[Response],
+    noise: Sequence[float],
+) -> tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]:
+    """Mean and variance of f at each row without it: its response, of precision τ = w/σ², taken off q(f_i).
+
+    v₋ = v/(1 − τv), m₋ = m − v₋ τ (z − m): exact for Gaussian noise with the terms and their sizes kept.
+    """
+    means, variances = [], []
+    for k, (response, own) in enumerate(zip(responses, noise, strict=True)):
+        precision = response.w / (own if response.noise_variance is None else response.noise_variance)
+        v = variance[:, k] / np.maximum(1.0 - precision * variance[:, k], 1e-3)
+        means.append(mean[:, k] - v * precision * (response.z - mean[:, k]))
+        variances.append(v)
+    return np.stack(means, axis=1), np.stack(variances, axis=1)
 
 
 @runtime_checkable

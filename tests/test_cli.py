@@ -1,0 +1,737 @@
+"""The command line as its users meet it: good input, bad input, and the words for both."""
+
+import gzip
+import io
+import json
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import vertebra as vb
+from vertebra import cli
+from vertebra.control import Control
+from vertebra.estimators import SCHEMES
+from vertebra.prediction import LIKELIHOODS
+
+DOCUMENT = pathlib.Path(__file__).parents[1] / "docs/command-line.md"
+COMMANDS = ["fit", "predict", "effects", "report", "info", "demo"]
+HOSTILE = ["[bold]x[/]", "<script>alert(1)</script>", "two\nlines", "\x1b[31mred", "mean", "intercept"]
+
+
+def run(*arguments, stdin=None, **more):
+    """In this process: what an import costs is paid once."""
+    return CliRunner().invoke(cli.app, [str(each) for each in arguments], input=stdin, **more)
+
+
+def start(*arguments, stdin=None):
+    """As a user starts it."""
+    command = [sys.executable, "-m", "vertebra.cli", *map(str, arguments)]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=300, check=False)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def succeed(*arguments, **more):
+    done = run(*arguments, **more)
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+def refusal(status, *arguments, **more):
+    """The one line of an error."""
+    done = run(*arguments, **more)
+    assert done.exit_code == status, done.output
+    assert done.stdout == ""
+    assert re.fullmatch(r"vertebra: [^\n]+\n", done.stderr)
+    return done.stderr
+
+
+def flats(n=240, seed=0):
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {
+            "size": rng.gamma(4.0, 20.0, n).round(1),
+            "district": rng.choice(["north", "south", "harbour"], n),
+            "built": pd.Timestamp("1990-01-01") + pd.to_timedelta(rng.integers(0, 12000, n), "D"),
+            "lift": rng.random(n) < 0.4,
+        }
+    )
+    table.loc[rng.random(n) < 0.1, "size"] = np.nan
+    noise = rng.normal(0, 20, n)
+    table["rent"] = 400 + 6 * table["size"].fillna(60) + 150 * (table["district"] == "harbour") + noise
+    return table
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Tables: flats.csv has five rows without rent, new.csv has no rent, kinds.csv has three classes."""
+    folder = tmp_path_factory.mktemp("tables")
+    table = flats()
+    table.loc[:4, "rent"] = np.nan
+    table.to_csv(folder / "flats.csv", index=False)
+    table.to_parquet(folder / "flats.parquet")
+    table.drop(columns="rent").head(30).to_csv(folder / "new.csv", index=False)
+    dear = pd.cut(table["rent"].fillna(600), [-np.inf, 750, 950, np.inf], labels=["low", "[mid]", "high"])
+    table.assign(kind=dear.astype(str)).drop(columns="rent").to_csv(folder / "kinds.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rent(folder):
+    """A folder that `fit` wrote, started as a user does, and what it said."""
+    status, out, err = start("fit", folder / "flats.csv", "--target", "rent", "--out", folder / "rent", "--no-report")
+    assert status == 0, err
+    return folder / "rent", out, err
+
+
+@pytest.fixture(scope="module")
+def kinds(folder):
+    out = folder / "kinds"
+    succeed("fit", folder / "kinds.csv", "--target", "kind", "--out", out, "--no-report", "--quiet", "--holdout", 0)
+    return out
+
+
+# --- fit --------------------------------------------------------------------------------------------------------------
+
+
+def test_fit_writes_its_files_and_says_what_it_did(rent):
+    folder, out, err = rent
+    assert sorted(path.name for path in folder.iterdir()) == ["effects.csv", "model.vertebra"]
+    assert "240 rows, 4 inputs (1 number, 1 category, 1 date, 1 boolean)" in out
+    assert "Left out 5 rows without a target." in out
+    assert "Target rent: regression (numbers)." in out
+    assert "Accuracy on 47 rows" in out
+    assert re.search(r"size +\d+\.\d +\d+\.?\d* – ", out)
+    for row in ("model", "linear", "mean"):
+        assert re.search(rf"^{row} +\d", out, flags=re.MULTILINE)
+    assert str(vb.load(folder / "model.vertebra").diagnostics_) in out
+    assert str(folder / "model.vertebra") in out
+    assert "AdditiveRegressor" in err
+    assert "AdditiveRegressor" not in out
+
+
+def test_the_model_is_of_all_rows_and_its_accuracy_of_rows_left_out(rent):
+    model = vb.load(rent[0] / "model.vertebra")
+    table = flats().iloc[5:].reset_index(drop=True)
+    whole = vb.AdditiveRegressor(feature_types={"built": "datetime"}, random_state=0)
+    whole.fit(table.drop(columns="rent").assign(built=table["built"].astype(str)), table["rent"])
+    np.testing.assert_array_equal(model.predict(table), whole.predict(table))
+    assert model.evaluation_.n == 47
+    assert model.target_names_ == ["rent"]
+
+
+def test_effects_csv_holds_the_effects_to_the_last_digit(rent):
+    table = pd.read_csv(rent[0] / "effects.csv")
+    effects = vb.load(rent[0] / "model.vertebra").effects()
+    assert table["term"].tolist() == [" & ".join(term) for term in effects["term"]]
+    np.testing.assert_array_equal(table.iloc[:, 1:], effects.iloc[:, 1:].astype(float))
+
+
+def test_parquet_gives_what_csv_gives(folder, rent, tmp_path):
+    succeed("fit", folder / "flats.parquet", "--target", "rent", "--out", tmp_path, "--no-report", "--holdout", 0)
+    assert (tmp_path / "effects.csv").read_bytes() == (rent[0] / "effects.csv").read_bytes()
+
+
+def test_fit_reads_a_pipe_and_prints_one_json_document(folder, tmp_path):
+    table = (folder / "flats.csv").read_bytes()
+    status, out, err = start(
+        "fit", "-", "--target", "rent", "--out", tmp_path / "a", "--json", "--no-report", stdin=table
+    )
+    assert (status, err) == (0, "")
+    document = json.loads(out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    model = vb.load(tmp_path / "a/model.vertebra")
+    assert document["rows"] == 235
+    assert document["rows_left_out"] == 5
+    assert (document["task"], document["reason"]) == ("regression", "numbers")
+    assert document["evaluation"]["scores"] == model.evaluation_.scores
+    assert [tuple(row["term"]) for row in document["effects"]] == model.effects()["term"].tolist()
+    assert [row["strength"] for row in document["effects"]] == model.effects()["strength"].tolist()
+    assert document["files"]["model.vertebra"] == str(tmp_path / "a/model.vertebra")
+
+
+def test_quiet_prints_nothing(folder, tmp_path):
+    done = run("fit", folder / "flats.csv", "--target", "rent", "--out", tmp_path, "--no-report", "--quiet")
+    assert (done.exit_code, done.output) == (0, "")
+
+
+def test_the_settings_reach_the_estimator(folder, tmp_path):
+    succeed(
+        *("fit", folder / "flats.csv", "--target", "rent", "--out", tmp_path, "--no-report", "--holdout", 0),
+        *("--likelihood", "student_t", "--conformal", "--seed", 3, "--time-budget", 60),
+        *("--drop", "lift", "--type", "built=category", "--type", "size=number"),
+    )
+    model = vb.load(tmp_path / "model.vertebra")
+    assert (model.likelihood, model.conformal, model.random_state, model.time_budget) == ("student_t", True, 3, 60)
+    assert model.schema_.sources == ("size", "district", "built")
+    assert [column.kind for column in model.schema_.columns] == ["number", "category", "category"]
+    assert model.evaluation_ is None or "left out in turn" in model.evaluation_.method
+
+
+def test_weights_are_those_of_the_rows(tmp_path):
+    """A row of weight 2 is a row that stands there twice, and one of weight 0 is not there."""
+    table = flats(80).assign(weight=np.tile([0, 1, 2, 1], 20))
+    table.to_csv(tmp_path / "weighted.csv", index=False)
+    twice = table.loc[table.index.repeat(table["weight"])].drop(columns="weight")
+    twice.to_csv(tmp_path / "twice.csv", index=False)
+    common = ("--target", "rent", "--no-report", "--holdout", 0)
+    succeed("fit", tmp_path / "weighted.csv", "--weight", "weight", "--out", tmp_path / "a", *common)
+    succeed("fit", tmp_path / "twice.csv", "--out", tmp_path / "b", *common)
+    one, other = (vb.load(tmp_path / name / "model.vertebra") for name in "ab")
+    np.testing.assert_array_equal(one.predict(table), other.predict(table))
+
+
+def test_the_names_of_likelihoods_and_schemes_are_all_there():
+    assert set(get_args(cli.Likelihood)) == set(LIKELIHOODS)
+    assert set(get_args(cli.Scheme)) == {"auto", *SCHEMES}
+
+
+@pytest.mark.parametrize(
+    ("values", "is_class", "reason"),
+    [
+        (["a", "b", "c"], True, "text"),
+        ([True, False, True], True, "booleans"),
+        (pd.Categorical(["s", "m", "l"], ordered=True), True, "categories"),
+        ([1, 2, 1], True, "two values"),
+        ([0.5, 1.5, 0.5], True, "two values"),
+        ([1, 2, 3], False, "numbers"),
+        ([1.5, 2.5, 3.5], False, "numbers"),
+    ],
+)
+def test_the_task_follows_the_target(values, is_class, reason):
+    target, kept = cli._target(pd.DataFrame({"y": values}), ["y"], "auto")
+    assert (target.is_class, target.reason, target.hint, kept.all()) == (is_class, reason, "", True)
+    np.testing.assert_array_equal(target.values, np.asarray(values))
+
+
+def test_few_whole_numbers_are_regression_with_a_hint():
+    table = pd.DataFrame({"y": np.arange(120) % 5})
+    target, _ = cli._target(table, ["y"], "auto")
+    assert not target.is_class
+    assert "y has 5 whole values only" in target.hint
+    assert cli._target(table.head(60), ["y"], "auto")[0].hint == ""
+    assert cli._target(table, ["y"], "regression")[0].hint == ""
+    assert cli._target(table, ["y"], "classification")[0].values.dtype.kind == "i"
+
+
+def test_gaps_in_the_target_do_not_change_its_classes():
+    target, kept = cli._target(pd.DataFrame({"y": [1.0, np.nan, 0.0, 1.0]}), ["y"], "auto")
+    assert target.values.tolist() == [1, 0, 1]
+    assert target.values.dtype.kind == "i"
+    assert (target.n_left_out, kept.tolist()) == (1, [True, False, True, True])
+    target, kept = cli._target(pd.DataFrame({"y": ["a", "?", "b", None]}), ["y"], "auto")
+    assert (target.values.tolist(), target.n_left_out) == (["a", "b"], 2)
+
+
+def test_rows_are_held_out_class_by_class_and_every_class_is_fitted():
+    labels = np.array(["often"] * 80 + ["seldom"] * 20 + ["once"])
+    target = cli.Target(["y"], labels, True, "text", "", 0)
+    train, test = cli._split(target, 0.2, seed=0)
+    assert sorted([*train, *test]) == list(range(101))
+    assert pd.Series(labels[test]).value_counts().to_dict() == {"often": 16, "seldom": 4}
+    assert set(labels[train]) == {"often", "seldom", "once"}
+    np.testing.assert_array_equal(test, cli._split(target, 0.2, seed=0)[1])
+    assert not np.array_equal(test, cli._split(target, 0.2, seed=1)[1])
+
+
+def test_a_folder_that_was_made_for_nothing_is_taken_away(folder, tmp_path):
+    refusal(2, "fit", folder / "flats.csv", "--target", "rant", "--out", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_nothing_is_overwritten_without_force(folder, rent, tmp_path):
+    before = (rent[0] / "model.vertebra").read_bytes()
+    # the table is not even looked for: refused before any work
+    line = refusal(2, "fit", "nowhere.csv", "--target", "rent", "--out", rent[0])
+    assert "model.vertebra is there already: give --force to overwrite it." in line
+    assert (rent[0] / "model.vertebra").read_bytes() == before
+    (tmp_path / "effects.csv").write_text("mine")
+    more = ("fit", folder / "flats.csv", "--target", "rent", "--out", tmp_path, "--no-report", "--holdout", 0)
+    assert "effects.csv is there already" in refusal(2, *more)
+    assert [path.name for path in tmp_path.iterdir()] == ["effects.csv"]
+    succeed(*more, "--force")
+    assert (tmp_path / "effects.csv").read_text().startswith("term,")
+
+
+# --- predict ----------------------------------------------------------------------------------------------------------
+
+
+def predicted(text, **more):
+    return pd.read_csv(io.StringIO(text), **more)
+
+
+def test_predictions_are_pythons_to_the_last_digit(folder, rent):
+    status, out, err = start("predict", rent[0], folder / "new.csv")
+    assert (status, err) == (0, "")
+    model, new = vb.load(rent[0] / "model.vertebra"), pd.read_csv(folder / "new.csv")
+    table = predicted(out)
+    mean, sd = model.predict(new, return_std=True)
+    limits = model.predict_interval(new)
+    for name, values in zip(table.columns, (mean, sd, limits[:, 0], limits[:, 1]), strict=True):
+        np.testing.assert_array_equal(table[name], values, err_msg=name)
+    assert table.columns.tolist() == ["prediction", "sd", "lower", "upper"]
+
+
+def test_predict_reads_a_pipe_and_a_model_file(folder, rent):
+    new = (folder / "new.csv").read_bytes()
+    status, out, err = start("predict", rent[0] / "model.vertebra", "-", stdin=new)
+    assert (status, err) == (0, "")
+    assert out == succeed("predict", rent[0], folder / "new.csv")
+
+
+@pytest.mark.parametrize(
+    ("ending", "read"),
+    [
+        ("csv", pd.read_csv),
+        ("csv.gz", lambda path: pd.read_csv(io.BytesIO(gzip.decompress(path.read_bytes())))),
+        ("tsv", lambda path: pd.read_csv(path, sep="\t")),
+        ("parquet", pd.read_parquet),
+        ("pq", pd.read_parquet),
+    ],
+)
+def test_every_kind_of_table_is_read_and_written(ending, read, folder, rent, tmp_path):
+    new = pd.read_csv(folder / "new.csv")
+    cli._put(tmp_path / f"in.{ending}", cli._encoded(new, f".{ending}"))
+    assert succeed("predict", rent[0], tmp_path / f"in.{ending}", "--out", tmp_path / f"out.{ending}") == ""
+    expected = predicted(succeed("predict", rent[0], folder / "new.csv"))
+    pd.testing.assert_frame_equal(read(tmp_path / f"out.{ending}"), expected, check_exact=True)
+
+
+def test_level_and_quantiles_are_pythons(folder, rent):
+    table = predicted(succeed("predict", rent[0], folder / "new.csv", "--level", "0.5", "--quantiles", "0.25,0.75,0.9"))
+    model, new = vb.load(rent[0] / "model.vertebra"), pd.read_csv(folder / "new.csv")
+    np.testing.assert_array_equal(table[["lower", "upper"]], model.predict_interval(new, level=0.5))
+    np.testing.assert_array_equal(table[["q0.25", "q0.75", "q0.9"]], model.predict_quantiles(new, [0.25, 0.75, 0.9]))
+
+
+def test_terms_sum_to_the_prediction(folder, rent):
+    table = predicted(succeed("predict", rent[0], folder / "flats.csv", "--terms"))  # the target is to spare
+    assert {"intercept", "term:size", "term:district"} <= set(table.columns)
+    # rounding error of a sum of few numbers below 10⁴
+    np.testing.assert_allclose(table.iloc[:, 4:].sum(axis=1), table["prediction"], rtol=1e-10)
+
+
+def test_classes_come_with_their_probabilities(folder, kinds):
+    table = predicted(succeed("predict", kinds, folder / "new.csv"))
+    model, new = vb.load(kinds / "model.vertebra"), pd.read_csv(folder / "new.csv")
+    names = ["probability_[mid]", "probability_high", "probability_low"]
+    assert table.columns.tolist() == ["prediction", *names]
+    assert table["prediction"].tolist() == model.predict(new).tolist()
+    np.testing.assert_array_equal(table[names], model.predict_proba(new))
+    only = predicted(succeed("predict", kinds, folder / "new.csv", "--proba"))
+    assert only.columns.tolist() == names
+
+
+def test_several_targets_have_columns_of_their_own(tmp_path):
+    table = flats(120).assign(heating=lambda t: 3 * t["size"].fillna(60) + np.arange(120))
+    table.to_csv(tmp_path / "flats.csv", index=False)
+    common = ("--target", "rent", "--target", "heating", "--out", tmp_path, "--no-report")
+    out = succeed("fit", tmp_path / "flats.csv", *common)
+    assert "regression (several targets)" in out
+    assert "Effects on heating:" in out
+    predictions = predicted(succeed("predict", tmp_path, tmp_path / "flats.csv"))
+    assert predictions.columns[:5].tolist() == [
+        *("prediction_rent", "sd_rent", "lower_rent", "upper_rent", "prediction_heating")
+    ]
+    model = vb.load(tmp_path / "model.vertebra")
+    x = pd.read_csv(tmp_path / "flats.csv")
+    np.testing.assert_array_equal(predictions[["prediction_rent", "prediction_heating"]], model.predict(x))
+    effects = predicted(succeed("effects", tmp_path, "--output", "heating", "--csv"))
+    np.testing.assert_array_equal(effects["strength"], model.effects(output=1)["strength"])
+    assert pd.read_csv(tmp_path / "effects.csv")["output"].unique().tolist() == ["rent", "heating"]
+
+
+def test_a_model_of_an_array_takes_columns_by_name_or_by_place(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.random((60, 2))
+    model = vb.AdditiveRegressor(random_state=0).fit(x, x[:, 0])
+    model.save(tmp_path / "array.vertebra")
+    for names in (["x0", "x1"], ["a", "b"]):
+        pd.DataFrame(x, columns=names).to_csv(tmp_path / "x.csv", index=False)
+        table = predicted(succeed("predict", tmp_path / "array.vertebra", tmp_path / "x.csv"))
+        np.testing.assert_array_equal(table["prediction"], model.predict(x, return_std=True)[0])
+    pd.DataFrame(x[:, ::-1], columns=["x1", "x0"]).assign(y=0).to_csv(tmp_path / "x.csv", index=False)
+    table = predicted(succeed("predict", tmp_path / "array.vertebra", tmp_path / "x.csv"))
+    np.testing.assert_array_equal(table["prediction"], model.predict(x, return_std=True)[0])
+
+
+# --- effects, info, report, demo --------------------------------------------------------------------------------------
+
+
+def test_effects_are_pythons_as_a_table_as_csv_and_as_json(rent):
+    effects = vb.load(rent[0] / "model.vertebra").effects(order=1, level=0.8)
+    text = succeed("effects", rent[0], "--order", 1, "--level", 0.8)
+    assert "80 % interval" in text
+    table = predicted(succeed("effects", rent[0], "--order", 1, "--level", 0.8, "--csv"))
+    rows = json.loads(succeed("effects", rent[0], "--order", 1, "--level", 0.8, "--json"))["effects"]
+    for name in ("strength", "lower", "upper", "sobol", "probability"):
+        np.testing.assert_array_equal(table[name], effects[name])
+        assert [row[name] for row in rows] == effects[name].tolist()
+    for term in effects["term"]:
+        assert re.search(rf"^{re.escape(' × '.join(term))} ", text, flags=re.MULTILINE)
+
+
+def test_interactions_that_are_not_there_are_said_to_be_missing(rent):
+    assert succeed("effects", rent[0], "--interactions").strip() == "No effect was found."
+    assert json.loads(succeed("effects", rent[0], "--interactions", "--json"))["effects"] == []
+
+
+def test_a_term_is_shown_as_a_function(rent):
+    effect = vb.load(rent[0] / "model.vertebra").effect("district")
+    text = succeed("effects", rent[0], "--term", "district")
+    assert [line.split()[0] for line in text.splitlines()] == ["district", "harbour", "north", "south"]
+    table = predicted(succeed("effects", rent[0], "--term", "district", "--csv"))
+    pd.testing.assert_frame_equal(table, effect, check_dtype=False, check_exact=True)
+    points = json.loads(succeed("effects", rent[0], "--term", "size", "--json"))["points"]
+    assert points[-1]["size"] is None  # of missing sizes; NaN is no JSON
+    assert points[-1]["mean"] == vb.load(rent[0] / "model.vertebra").effect("size")["mean"].iloc[-1]
+
+
+def test_effects_of_a_class_are_asked_for_by_its_name(kinds):
+    model = vb.load(kinds / "model.vertebra")
+    table = predicted(succeed("effects", kinds, "--output", "low", "--csv"))
+    np.testing.assert_array_equal(table["strength"], model.effects(output=2)["strength"])
+
+
+def test_info_says_what_a_model_is(rent):
+    about = json.loads(succeed("info", rent[0], "--json"))
+    assert about["kind"] == "AdditiveRegressor"
+    assert about["targets"] == ["rent"]
+    assert about["format"] == 1
+    assert about["bytes"] == (rent[0] / "model.vertebra").stat().st_size
+    assert about["rows_fitted"] == 235
+    assert {"python", "jax", "numpy"} <= set(about["versions"])
+    assert [each["kind"] for each in about["inputs"] if each["column"] == "district"] == ["category"]
+    assert ["size"] in about["terms"]
+    assert about["evaluation"]["n"] == 47
+    text = succeed("info", rent[0])
+    for words in ("AdditiveRegressor (regression)", "235", "size", "district", "RMSE", about["diagnostics"]["verdict"]):
+        assert words in text
+
+
+def test_a_model_without_terms_is_told_apart():
+    with pytest.raises(cli.Refused, match="a SkeletonRegressor has no terms"):
+        cli._check_additive(vb.SkeletonRegressor())
+    assert cli._terms(vb.SkeletonRegressor()) == []
+
+
+def test_report_is_written_beside_the_model_and_not_over_another(rent, tmp_path):
+    model = tmp_path / "model.vertebra"
+    model.write_bytes((rent[0] / "model.vertebra").read_bytes())
+    assert str(tmp_path / "report.html") in succeed("report", tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "<html" in page
+    assert "is there already" in refusal(2, "report", model)
+    succeed("report", model, "--out", tmp_path / "other.html")
+    succeed("report", model, "--out", tmp_path / "other.html", "--force")
+    assert "<html" in (tmp_path / "other.html").read_text()
+
+
+def test_a_report_that_cannot_be_made_is_refused_before_any_work(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    line = refusal(2, "fit", folder / "flats.csv", "--target", "rent", "--out", tmp_path / "new")
+    assert "pip install 'vertebra[report]', or leave the report out: --no-report." in line
+    assert "a report needs plotly" in refusal(2, "demo", "--out", tmp_path / "new")
+
+
+def test_fit_writes_a_report(folder, tmp_path):
+    out = succeed("fit", folder / "flats.csv", "--target", "rent", "--out", tmp_path, "--holdout", 0)
+    assert str(tmp_path / "report.html") in out
+    assert "<html" in (tmp_path / "report.html").read_text()
+
+
+def test_demo_fits_prints_and_draws(tmp_path):
+    out = succeed("demo", "--out", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("effects.csv", "effects.png", "model.vertebra", "report.html")
+    ]
+    assert (tmp_path / "effects.png").read_bytes().startswith(b"\x89PNG")
+    assert "Accuracy on 600 rows" in out
+    row = re.search(r"^x3 +(\S+) .* (\S+)$", out, flags=re.MULTILINE)
+    # 10 x3 has strength 10/√12 = 2.887; the spread of 3000 rows differs from that of the uniform law by some 1/√3000
+    assert float(row[2]) == pytest.approx(2.887, abs=1e-3)
+    assert float(row[1]) == pytest.approx(2.887, rel=0.05)
+    assert "is there already" in refusal(2, "demo", "--out", tmp_path)
+
+
+def test_the_default_folder_of_the_demo_is_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo-output").mkdir()
+    (tmp_path / "demo-output/model.vertebra").write_text("of an earlier demo")
+    assert "Wrote demo-output/effects.png" in succeed("demo", "--data", "diabetes")
+    assert vb.load(tmp_path / "demo-output/model.vertebra").target_names_ == ["progress"]
+
+
+def test_the_classes_of_the_demo_have_names():
+    x, y, words, exact = cli._demo_data("breast_cancer")
+    assert x.shape == (569, 30)
+    assert set(y.values) == {"malignant", "benign"}
+    assert "569 tumours" in words
+    assert exact is None
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+FIT = "fit {flats} --target rent --out {new}"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("fit {tables}/flatz.csv --target rent --out {new}", "no such file; did you mean 'flats.csv'?"),
+        ("fit {tables} --target rent --out {new}", "a table must end in .csv"),
+        ("fit {tables}/flats.xlsx --target rent --out {new}", "a table must end in .csv"),
+        ("fit {flats} --target rant --out {new}", "--target 'rant' is not a column of {flats}; did you mean 'rent'?"),
+        ("fit {flats} --target RENT --out {new}", "did you mean 'rent'?"),
+        ("fit {flats} --target qqqq --out {new}", "there are size, district, built, lift, rent."),
+        (FIT + " --drop lifd", "--drop 'lifd' is not a column of {flats}; did you mean 'lift'?"),
+        (FIT + " --weight sise", "--weight 'sise' is not a column of {flats}; did you mean 'size'?"),
+        (FIT + " --weight district", "--weight 'district' must hold numbers of at least 0, without gaps."),
+        (FIT + " --weight size", "--weight 'size' must hold numbers of at least 0, without gaps."),
+        (FIT + " --type bilt=category", "--type 'bilt' is not a column of {flats}; did you mean 'built'?"),
+        (FIT + " --type built=date", "'date' is not a kind; did you mean 'datetime'?"),
+        (FIT + " --type built", "--type must be COLUMN=KIND, got 'built'."),
+        (FIT + " --drop rent", "'rent' is asked for twice"),
+        (FIT + " --drop size --drop district --drop built --drop lift", "has no column left to learn from."),
+        (FIT + " --task foo", "'foo' is not one of 'auto', 'regression', 'classification'"),
+        (FIT + " --likelihood foo", "'foo' is not one of 'gaussian'"),
+        (FIT + " --scheme foo", "'foo' is not one of 'auto'"),
+        (FIT + " --holdout 1", "--holdout must be a share from 0 to 0.9, got 1."),
+        (FIT + " --time-budget 0", "--time-budget must be a number of seconds above 0, got 0."),
+        (FIT + " --seed -1", "--seed must be a whole number from 0"),
+        (FIT + " --foo", "No such option: --foo"),
+        ("fit {flats} --out {new}", "Missing option '--target'. See vertebra fit --help."),
+        ("fit {flats} --target rent", "Missing option '--out'."),
+        ("fit {flats} --target built --out {new}", "the target 'built' holds dates"),
+        ("fit {flats} --target district --task regression --out {new}", "must hold numbers for regression, got '"),
+        ("fit {flats} --target district --conformal --out {new}", "--conformal is for regression"),
+        ("fit {flats} --target lift --likelihood poisson --out {new}", "--likelihood poisson is for regression"),
+        ("fit {flats} --target rent --target district --out {new}", "the target 'district' must hold numbers"),
+        ("fit {flats} --target rent --target size --task classification --out {new}", "takes one --target"),
+        ("fit {flats} --target rent --out {flats}", "this is a file, not a folder."),
+        ("fit {flats} --target rent --out {flats}/new", "the folder cannot be made (Not a directory)."),
+        ("predict {tables}/nowhere {flats}", "there is no such file."),
+        ("predict {tables} {flats}", "holds no model.vertebra"),
+        ("predict {rent} {tables}/qqq.csv", "there is no such file."),
+        ("predict {rent} {flats} --out {new}/p.csv", "there is no folder"),
+        ("predict {rent} {flats} --out {tables}", "a table must end in .csv"),
+        ("predict {rent} {flats} --out {tables}/new.csv", "new.csv is there already: give --force to overwrite it."),
+        ("predict {rent} {flats} --out p.xlsx", "a table must end in .csv"),
+        ("predict {rent} {flats} --level 1", "--level must be between 0 and 1, got 1."),
+        ("predict {rent} {flats} --quantiles 0.1;0.9", "--quantiles must be numbers between 0 and 1"),
+        ("predict {rent} {flats} --quantiles 0,1", "--quantiles must be numbers between 0 and 1"),
+        ("predict {rent} {flats} --proba", "--proba is for classes"),
+        ("predict {kinds} {flats} --quantiles 0.5", "--quantiles is for regression"),
+        ("effects {rent} --term sise", "--term 'sise' is not an input of the model; did you mean 'size'?"),
+        ("effects {rent} --term size --term lift", "the model has no term size × lift: its effect is 0."),
+        ("effects {rent} --json --csv", "--json and --csv do not go together."),
+        ("effects {rent} --fdr 0", "--fdr must be between 0 and 1, got 0."),
+        ("effects {rent} --order 0", "Invalid value for '--order'"),
+        ("effects {kinds} --output lo", "--output 'lo' is not known: there is [mid], high, low."),
+        ("report {rent} --out {new}/r.html", "there is no folder"),
+        ("info {tables}/nowhere", "there is no such file."),
+        ("demo --data foo", "'foo' is not one of 'f1', 'diabetes', 'breast_cancer'"),
+        ("fot {flats}", "No such command 'fot'. Did you mean 'fit'?"),
+    ],
+)
+def test_wrong_use_is_one_line_and_status_2(line, words, folder, rent, kinds, tmp_path):
+    places = {"flats": folder / "flats.csv", "tables": folder, "rent": rent[0], "kinds": kinds, "new": tmp_path / "new"}
+    assert words.format(**places) in refusal(2, *shlex.split(line.format(**places)))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "words"),
+    [
+        ("empty.csv", b"", "is empty."),
+        ("header.csv", b"x,rent\n", "has no rows."),
+        ("semicolons.csv", b"x;rent\n1;2\n", "has one column only, 'x;rent': is it separated by ';', not ','?"),
+        ("wide.csv", b"x,rent\n1,2,3\n4,5,6\n", "its rows have more fields than its first line names."),
+        ("ragged.csv", b"x,rent\n1,2\n4,5,6\n", "cannot be read as CSV"),
+        ("latin.csv", "x,rent\nMünchen,2\n".encode("latin-1"), "is not text in UTF-8: save it as UTF-8."),
+        ("plain.csv.gz", b"x,rent\n1,2\n", "cannot be read as CSV"),
+        ("text.parquet", b"x,rent\n1,2\n", "cannot be read as Parquet"),
+        ("missing.csv", b"x,rent\n1,\n2,NA\n", "the target 'rent' has no value in any row."),
+        ("constant.csv", b"x,rent\n1,7\n2,7\n", "the target 'rent' has one value only, 7: nothing can be learned."),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_one_line_and_status_2(name, contents, words, tmp_path):
+    (tmp_path / name).write_bytes(contents)
+    line = refusal(2, "fit", tmp_path / name, "--target", "rent", "--out", tmp_path / "new")
+    assert words in line
+    assert name in line or "target" in line
+
+
+def test_text_of_many_values_is_not_taken_for_classes(tmp_path):
+    pd.DataFrame({"x": range(60), "price": [f"{i},000" for i in range(60)]}).to_csv(tmp_path / "a.csv", index=False)
+    line = refusal(2, "fit", tmp_path / "a.csv", "--target", "price", "--out", tmp_path / "new")
+    assert "is text of 60 values, '0,000' among them: make it numbers" in line
+
+
+def test_the_nearest_name_is_offered_for_a_missing_column(folder, rent, tmp_path):
+    new = pd.read_csv(folder / "new.csv").rename(columns={"district": "District", "lift": "elevator"})
+    new.to_csv(tmp_path / "renamed.csv", index=False)
+    line = refusal(2, "predict", rent[0], tmp_path / "renamed.csv")
+    assert "has no column 'district' (nor 1 more that the model reads); did you mean 'District'?" in line
+
+
+def test_a_damaged_model_is_one_line_and_status_1(folder, rent, tmp_path):
+    data = bytearray((rent[0] / "model.vertebra").read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "model.vertebra").write_bytes(data)
+    assert "corrupted" in refusal(1, "predict", tmp_path, folder / "new.csv")
+    status, out, err = start("info", folder / "flats.csv")
+    assert (status, out) == (1, "")
+    assert re.fullmatch(r"vertebra: .*flats\.csv: [^\n]+\n", err)
+
+
+def test_a_fit_that_is_impossible_is_one_line_and_status_1(tmp_path):
+    pd.DataFrame({"x": [1.0, np.inf, 3.0], "y": [1.0, 2.0, 4.0]}).to_parquet(tmp_path / "a.parquet")
+    line = refusal(1, "fit", tmp_path / "a.parquet", "--target", "y", "--out", tmp_path / "new")
+    assert "'x' has 1 infinite value(s)" in line
+    assert not (tmp_path / "new").exists()
+
+
+def test_errors_have_no_traceback_unless_debug_asks_for_it(folder, tmp_path):
+    line = ("fit", folder / "flats.csv", "--target", "rant", "--out", tmp_path / "new")
+    status, out, err = start(*line)
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"vertebra: --target 'rant' is not a column of [^\n]+; did you mean 'rent'\?\n", err)
+    for arguments in (("--debug", *line), (*line, "--debug")):
+        done = run(*arguments)
+        assert done.exit_code == 2
+        assert "Traceback (most recent call last)" in done.stderr
+        assert done.stderr.splitlines()[-1] in err
+
+
+def test_a_mistake_of_ours_is_one_line_too(folder, rent, monkeypatch):
+    monkeypatch.setattr(cli, "_read", lambda name: {}["no\nsuch key"])
+    line = refusal(1, "predict", rent[0], folder / "new.csv")
+    assert "KeyError" in line
+    assert "--debug" in line
+
+
+def test_ctrl_c_without_a_result_is_status_130(folder, rent, monkeypatch):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_read", interrupted)
+    done = run("predict", rent[0], folder / "new.csv")
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.filterwarnings("default:AdditiveRegressor. interrupted")
+def test_ctrl_c_in_the_first_fit_keeps_its_model(folder, tmp_path, monkeypatch):
+    said = []
+
+    def interrupt(self, words):
+        said.append(words)
+        if len(said) == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Control, "report", interrupt)
+    out = run("fit", folder / "flats.csv", "--target", "rent", "--out", tmp_path, "--no-report")
+    assert out.exit_code == 0, out.output
+    assert "Interrupted: this is the first model, of 188 rows and not of all 235." in out.stdout
+    assert "vertebra: warning: AdditiveRegressor: interrupted" in out.stderr
+    assert vb.load(tmp_path / "model.vertebra").evaluation_.n == 47
+
+
+@pytest.mark.filterwarnings("default:AdditiveRegressor. the time budget")
+def test_accuracy_is_not_that_of_a_first_fit_that_ran_out_of_time(folder, tmp_path):
+    more = ("--target", "rent", "--out", tmp_path, "--no-report", "--time-budget", 0.001)
+    done = run("fit", folder / "flats.csv", *more)
+    assert done.exit_code == 0, done.output
+    assert "The first fit ran out of time: accuracy is of each row left out in turn." in done.stdout
+    assert "vertebra: warning: AdditiveRegressor: the time budget of 0.0005 s was spent" in done.stderr
+    assert "left out in turn" in vb.load(tmp_path / "model.vertebra").evaluation_.method
+
+
+def test_names_that_look_like_markup_print_as_they_are(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.random((150, len(HOSTILE))), columns=HOSTILE)
+    table["y"] = table.sum(axis=1) + rng.normal(0, 0.02, 150)
+    table.to_csv(tmp_path / "hostile.csv", index=False)
+    out = succeed("fit", tmp_path / "hostile.csv", "--target", "y", "--out", tmp_path, "--no-report", "--holdout", 0)
+    out += succeed("info", tmp_path) + succeed("effects", tmp_path, "--term", HOSTILE[3])
+    for shown in ("[bold]x[/]", "<script>alert(1)</script>", r"two\nlines", r"\x1b[31mred"):
+        assert shown in out
+    assert "\x1b" not in out
+    assert set(pd.read_csv(tmp_path / "effects.csv")["term"]) >= set(HOSTILE)
+    terms = predicted(succeed("predict", tmp_path, tmp_path / "hostile.csv", "--terms"))
+    assert set(terms.columns) >= {"intercept", *(f"term:{name}" for name in HOSTILE)}
+    effect = predicted(succeed("effects", tmp_path, "--term", "mean", "--csv"))
+    assert effect.columns.tolist() == ["input mean", "mean", "sd", "lower", "upper"]
+    line = refusal(2, "fit", tmp_path / "hostile.csv", "--target", "two\nlime", "--out", tmp_path / "new")
+    assert r"did you mean 'two\nlines'?" in line
+    assert "\x1b" not in refusal(2, "effects", tmp_path, "--term", "\x1b[31mread")
+
+
+# --- help and document ------------------------------------------------------------------------------------------------
+
+
+def help_of(*command):
+    return succeed(*command, "--help", terminal_width=100)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_examples(command):
+    text = help_of(command)
+    assert text.startswith(f"Usage: vertebra {command} ")
+    assert max(map(len, text.splitlines())) <= 100
+    examples = text.split("Examples:")[1].strip().splitlines()
+    assert 2 <= len(examples) <= 3
+    assert all(f"vertebra {command}" in example for example in examples)
+
+
+def test_without_a_command_help_is_shown_and_the_version_is_told():
+    assert succeed() == succeed("--help")
+    status, out, err = start("--version")
+    assert (status, out, err) == (0, f"vertebra {vb.__version__}\n", "")
+
+
+def block(command):
+    """The help of a command as the document has it."""
+    shown = " ".join(["$ vertebra", *command, "--help"])
+    return f"```text\n{shown}\n{help_of(*command)}```"
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
+def test_the_document_holds_the_help_as_it_is(command):
+    assert block(command) in DOCUMENT.read_text(), "write it anew: python tests/test_cli.py"
+
+
+def test_the_commands_of_the_document_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    session = DOCUMENT.read_text().split("## ")[1]
+    first, *lines = re.findall(r"^\$ (.*)$", session, flags=re.MULTILINE)
+    assert len(lines) == 5
+    exec(shlex.split(first)[2], {})  # python -c "…"
+    for line in lines:
+        program, *words = shlex.split(line.partition("|")[0])
+        assert program == "vertebra"
+        succeed(*words)
+
+
+def write_help():
+    """Puts the help as it is into the document."""
+    text = DOCUMENT.read_text()
+    for command in [(), *((name,) for name in COMMANDS)]:
+        start = text.index(" ".join(["```text\n$ vertebra", *command, "--help\n"]))
+        end = text.index("\n```", start) + len("\n```")
+        text = text[:start] + block(command) + text[end:]
+    DOCUMENT.write_text(text)
+
+
+if __name__ == "__main__":
+    write_help()

@@ -1,0 +1,304 @@
+"""The page, opened in a real browser: what it says, what it predicts, and that it keeps to itself."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vertebra as vb
+from vertebra.report import page
+
+HOSTILE = "<script>alert(1)</script>"
+CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+
+
+def messy(n, seed):
+    rng = np.random.default_rng(seed)
+    x = pd.DataFrame(
+        {
+            "size": rng.normal(50.0, 10.0, n),
+            HOSTILE: rng.random(n),
+            "income $&<b>": np.exp(2.0 * rng.standard_normal(n)),
+            "city": rng.choice(["Oslo", "</option><b>", "Tromsø"], n),
+            "mean": rng.choice(["low", "middle", "high"], n),
+            "sold": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 700 * 24, n), unit="h"),
+            "idle": rng.random(n),
+        }
+    )
+    f = 0.1 * (x["size"] - 50.0) + 6.0 * (x[HOSTILE] - 0.5) * (x["city"] == "Oslo") + np.sin(np.log(x["income $&<b>"]))
+    f += (x["mean"] == "high") + 0.5 * (x["sold"].dt.hour >= 12)
+    for name in ("size", "city", "sold"):
+        x.loc[rng.random(n) < 0.1, name] = None
+    return x, f.to_numpy(), rng
+
+
+def fitted(kind):
+    """A model and rows that it has not seen."""
+    x, f, rng = messy(900, 0)
+    new = messy(50, 1)[0]
+    name = pd.Series(dtype=float, name="price").name
+    if kind == "gaussian":
+        y = pd.Series(f + 0.5 * rng.standard_normal(900), name=name)
+        return vb.AdditiveRegressor(random_state=0).fit(x, y), new
+    if kind == "conformal":
+        return vb.AdditiveRegressor(random_state=0, conformal=True).fit(x, f + 0.3 * rng.standard_t(2, 900)), new
+    if kind in ("student_t", "heteroscedastic"):
+        return vb.AdditiveRegressor(random_state=0, likelihood=kind).fit(x, f + 0.3 * rng.standard_t(3, 900)), new
+    if kind == "poisson":
+        return vb.AdditiveRegressor(random_state=0, likelihood=kind).fit(x, rng.poisson(np.exp(0.7 * f + 0.5))), new
+    if kind == "two targets":
+        y = pd.DataFrame({"a": f + rng.standard_normal(900), "b": 10.0 * x["idle"] + rng.standard_normal(900)})
+        return vb.AdditiveRegressor(random_state=0).fit(x, y), new
+    if kind == "network":
+        data = vb.datasets.synthetic("f1", 1000, seed=0)
+        model = vb.AdditiveRegressor("random_features", random_state=0, n_steps=300).fit(data.x, data.y)
+        return model, pd.DataFrame(vb.datasets.synthetic("f1", 50, seed=1).x, columns=[f"x{i}" for i in range(10)])
+    edges = [0.0] if kind == "two classes" else [-1.0, 1.0]
+    labels = np.array(["<i>no</i>", "perhaps", "yes"])[np.digitize(f + rng.logistic(size=900), edges)]
+    return vb.AdditiveClassifier(random_state=0).fit(x, labels), new
+
+
+KINDS = ["gaussian", "conformal", "student_t", "heteroscedastic", "poisson", "two targets", "network"]
+KINDS += ["two classes", "three classes"]
+
+
+@pytest.fixture(scope="module")
+def models():
+    known = {}
+
+    def get(kind):
+        if kind not in known:
+            known[kind] = fitted(kind)
+        return known[kind]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page, with everything it complained about and asked for."""
+
+    def __init__(self, browser, path, **settings):
+        self.context = browser.new_context(**settings)
+        self.tab = self.context.new_page()
+        self.complaints, self.requests = [], []
+        self.tab.on("console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.tab.on("dialog", lambda dialog: (self.complaints.append("a dialog"), dialog.dismiss()))
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.tab.goto(path.as_uri())
+        self.tab.wait_for_selector("html[data-ready=true]", state="attached")
+
+
+@pytest.fixture
+def opened(browser, models, tmp_path):
+    pages = []
+
+    def get(kind="gaussian", **settings):
+        path = tmp_path / "page.html"
+        models(kind)[0].report(path)
+        pages.append(Opened(browser, path, **settings))
+        return pages[-1]
+
+    yield get
+    for each in pages:
+        each.context.close()
+
+
+def as_page_row(row):
+    """A row as the panel's controls take it: numbers, levels as text, gaps as null, dates without their zone."""
+    return {
+        name: None if pd.isna(v) else v.strftime("%Y-%m-%dT%H:%M") if isinstance(v, pd.Timestamp) else v
+        for name, v in row.items()
+    }
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_panel_predicts_what_python_predicts(kind, models, opened):
+    model, new = models(kind)
+    tab = opened(kind).tab
+    rows = [as_page_row(row) for _, row in new.iterrows()]
+    is_classifier = hasattr(model, "classes_")
+    for target in range(len(model.target_names_)):
+        if target:
+            tab.select_option("#what-if-output", str(target))
+        said = [tab.evaluate("row => { vertebra.set(row); return vertebra.says(); }", row) for row in rows]
+        if is_classifier:
+            np.testing.assert_allclose(np.array(said), model.predict_proba(new), atol=0.005)
+            continue
+        mean, sd = (np.reshape(v, (50, -1))[:, target] for v in model.predict(new, return_std=True))
+        limits = np.reshape(model.predict_interval(new), (50, 2, -1))[:, :, target]
+        # half a per cent of the target's sd; counts are whole numbers, of which a limit may fall on the next one
+        close = 0.005 * float(np.atleast_1d(model._y_scale)[target] if kind != "poisson" else mean.std())
+        np.testing.assert_allclose([s["mean"] for s in said], mean, atol=close)
+        np.testing.assert_allclose([s["sd"] for s in said], sd, atol=close)
+        there = np.array([[s["lower"], s["upper"]] for s in said])
+        if kind == "poisson":
+            assert np.abs(there - limits).max() <= 1.0
+            assert np.mean(there != limits) < 0.03
+        else:
+            np.testing.assert_allclose(there, limits, atol=close)
+
+
+@needs_browser
+def test_the_parts_in_the_panel_are_those_of_explain(models, opened):
+    model, new = models("gaussian")
+    tab = opened().tab
+    for _, row in new.head(10).iterrows():
+        parts = tab.evaluate("row => { vertebra.set(row); return vertebra.terms(); }", as_page_row(row))
+        table = model.explain(row.to_frame().T.infer_objects()).set_index("term")
+        for part in parts:
+            own = table.loc[[tuple(model._names()[i] for i in part["inputs"])]].iloc[0]
+            np.testing.assert_allclose(part["mean"], own["mean"], atol=0.005 * model._y_scale[0])
+            np.testing.assert_allclose(part["sd"], own["sd"], atol=0.005 * model._y_scale[0])
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", ["gaussian", "three classes", "network"])
+def test_the_page_asks_for_nothing_and_complains_of_nothing(kind, opened):
+    each = opened(kind)
+    height = each.tab.evaluate("document.documentElement.scrollHeight")
+    for place in range(0, height, 600):  # charts are drawn when they come near
+        each.tab.evaluate(f"window.scrollTo(0, {place})")
+        each.tab.wait_for_timeout(30)
+    each.tab.wait_for_timeout(200)
+    assert each.tab.locator("[data-chart] svg.main-svg").count() > 3
+    assert each.complaints == []
+    assert len(each.requests) == 1  # the file itself
+    assert each.tab.locator("section").count() == 9
+
+
+@needs_browser
+def test_names_are_only_names(opened):
+    each = opened("two classes")
+    text = each.tab.inner_text("body")
+    assert HOSTILE in text
+    assert "income $&<b>" in text
+    assert "<i>no</i>" in each.tab.inner_text("#range")
+    assert each.tab.locator("main script, main i").count() == 0
+    assert "</option><b>" in each.tab.locator("option").all_text_contents()
+    assert each.complaints == []
+
+
+@needs_browser
+def test_the_panel_works_by_keyboard_alone(models, opened):
+    tab = opened().tab
+    tab.evaluate("document.querySelector('#controls input[type=range]').focus()")
+    before = tab.evaluate("vertebra.says()")
+    for _ in range(40):
+        tab.keyboard.press("ArrowRight")
+    tab.wait_for_timeout(100)
+    after = tab.evaluate("vertebra.says()")
+    assert after["mean"] > before["mean"]  # size raises the price
+    assert tab.evaluate("document.activeElement.getAttribute('aria-valuetext')")
+    # every control can be reached, and has a name
+    seen = set()
+    for _ in range(60):
+        tab.keyboard.press("Tab")
+        seen.add(tab.evaluate("document.activeElement.id || document.activeElement.tagName"))
+    assert {"level", "reset"} <= seen or len(seen) > 10
+    nameless = """[...document.querySelectorAll('input, select, button')].filter(
+        e => !e.labels?.length && !e.getAttribute('aria-label') && !e.textContent.trim()).length"""
+    assert tab.evaluate(nameless) == 0
+    tab.click("#reset")
+    tab.wait_for_timeout(100)
+    np.testing.assert_allclose(tab.evaluate("vertebra.says().mean"), before["mean"], rtol=1e-9)
+
+
+@needs_browser
+def test_a_narrow_screen_needs_no_sideways_scrolling(opened):
+    tab = opened(viewport={"width": 360, "height": 740}).tab
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+    assert tab.locator("#says").is_visible()
+
+
+@needs_browser
+def test_a_dark_screen_gets_a_dark_page_and_the_button_turns_it(opened):
+    tab = opened(color_scheme="dark").tab
+    shade = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)"
+    assert max(tab.evaluate(shade)) < 60
+    tab.click("#theme")
+    assert min(tab.evaluate(shade)) > 200
+
+
+@needs_browser
+def test_bands_can_be_switched_off(opened):
+    tab = opened().tab
+    tab.locator("[data-chart=effect]").first.scroll_into_view_if_needed()
+    tab.wait_for_selector("[data-chart=effect] svg.main-svg")
+    count = "document.querySelector('[data-chart=effect]').data.length"
+    before = tab.evaluate(count)
+    tab.uncheck("[data-toggle=simultaneous]")
+    assert tab.evaluate(count) < before
+
+
+@needs_browser
+def test_a_page_of_ten_inputs_and_twenty_terms_is_small(browser, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.random((1500, 10))
+    pairs = [(i, i + 1) for i in range(9)] + [(0, 5)]
+    y = x @ np.arange(1.0, 11.0) + sum(8.0 * (x[:, i] - 0.5) * (x[:, j] - 0.5) for i, j in pairs)
+    model = vb.AdditiveRegressor(random_state=0).fit(x, y + 0.3 * rng.standard_normal(1500))
+    assert len(model.effects()) >= 20
+    path = tmp_path / "page.html"
+    model.report(path)
+    assert path.stat().st_size < 8e6
+    each = Opened(browser, path)
+    each.context.close()
+
+
+# Without a browser
+
+
+def data_of(text):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
+
+
+def test_the_page_holds_nothing_of_the_user_s_that_a_browser_would_read_as_html(models):
+    text = page(models("gaussian")[0], None)
+    assert HOSTILE not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert any(HOSTILE in i["name"] for i in data_of(text)["model"]["inputs"])
+
+
+def test_the_page_opens_with_how_good_what_is_real_and_what_is_uncertain(models):
+    model, _ = models("gaussian")
+    text = page(model, model.evaluation_)
+    places = [text.index(f"<h3>{title}</h3>") for title in ("How good?", "What is real?", "What is uncertain?")]
+    assert places == sorted(places) < [text.index('id="h-what-if"')]
+    assert f"{model.evaluation_.scores['linear']['rmse']:#.4g}" in text
+
+
+def test_a_page_with_rows_of_its_own_says_how_good_the_model_is_on_those(models, tmp_path):
+    model, _ = models("gaussian")
+    x, f, rng = messy(300, 2)
+    model.report(tmp_path / "page.html", x, f + 0.5 * rng.standard_normal(300))
+    assert "rows that were not fitted" in (tmp_path / "page.html").read_text()
+    with pytest.raises(ValueError, match="`X` and `y` must be given together"):
+        model.report(tmp_path / "page.html", x)
+
+
+def test_a_model_read_from_a_file_gives_the_same_page(models, tmp_path):
+    model, _ = models("gaussian")
+    model.save(tmp_path / "m.vertebra")
+    again = vb.load(tmp_path / "m.vertebra")
+    assert page(again, again.evaluation_) == page(model, model.evaluation_)
+
+
+def test_a_model_in_which_nothing_acts_has_a_page_too():
+    rng = np.random.default_rng(0)
+    model = vb.AdditiveRegressor(random_state=0).fit(rng.random((60, 2)), rng.standard_normal(60))
+    assert "No input was found to act" in page(model, model.evaluation_)
