@@ -10,11 +10,11 @@ PACKAGE = pathlib.Path(vertebra.__file__).parent
 # Rooms from the ground up: a room may import only from rooms before it.
 ROOMS = [
     {"parameters", "noise", "skeleton", "metrics", "datasets", "activations", "polynomials", "table", "storage"}
-    | {"encoding", "control", "diagnostics"},
+    | {"encoding", "control", "diagnostics", "display"},
     {"distributions", "kernels", "systems", "profile"},
     {"likelihoods", "blocks", "evidence"},
     {"network", "structure", "terms", "working", "predictive"},
-    {"schemes", "objective", "conjugate", "prior", "anova", "additive", "evaluation"},
+    {"schemes", "objective", "conjugate", "prior", "anova", "addnn", "evaluation"},
     {"training", "sparsity"},
     {"inference"},
     {"surface"},
@@ -23,6 +23,9 @@ ROOMS = [
     {"estimators"},
     {"archive", "export", "whatif", "plot"},
     {"report"},
+    {"tablefile", "terminal"},
+    {"roles", "answers"},
+    {"holdout", "demo"},
     {"cli"},
 ]
 # A method may reach for a room above its own: a model saves, exports and reports itself.

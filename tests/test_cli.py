@@ -195,54 +195,6 @@ def test_the_names_of_likelihoods_and_schemes_are_all_there():
     assert set(get_args(cli.Scheme)) == {"auto", *SCHEMES}
 
 
-@pytest.mark.parametrize(
-    ("values", "is_class", "reason"),
-    [
-        (["a", "b", "c"], True, "text"),
-        ([True, False, True], True, "booleans"),
-        (pd.Categorical(["s", "m", "l"], ordered=True), True, "categories"),
-        ([1, 2, 1], True, "two values"),
-        ([0.5, 1.5, 0.5], True, "two values"),
-        ([1, 2, 3], False, "numbers"),
-        ([1.5, 2.5, 3.5], False, "numbers"),
-    ],
-)
-def test_the_task_follows_the_target(values, is_class, reason):
-    target, kept = cli._target(pd.DataFrame({"y": values}), ["y"], "auto")
-    assert (target.is_class, target.reason, target.hint, kept.all()) == (is_class, reason, "", True)
-    np.testing.assert_array_equal(target.values, np.asarray(values))
-
-
-def test_few_whole_numbers_are_regression_with_a_hint():
-    table = pd.DataFrame({"y": np.arange(120) % 5})
-    target, _ = cli._target(table, ["y"], "auto")
-    assert not target.is_class
-    assert "y has 5 whole values only" in target.hint
-    assert cli._target(table.head(60), ["y"], "auto")[0].hint == ""
-    assert cli._target(table, ["y"], "regression")[0].hint == ""
-    assert cli._target(table, ["y"], "classification")[0].values.dtype.kind == "i"
-
-
-def test_gaps_in_the_target_do_not_change_its_classes():
-    target, kept = cli._target(pd.DataFrame({"y": [1.0, np.nan, 0.0, 1.0]}), ["y"], "auto")
-    assert target.values.tolist() == [1, 0, 1]
-    assert target.values.dtype.kind == "i"
-    assert (target.n_left_out, kept.tolist()) == (1, [True, False, True, True])
-    target, kept = cli._target(pd.DataFrame({"y": ["a", "?", "b", None]}), ["y"], "auto")
-    assert (target.values.tolist(), target.n_left_out) == (["a", "b"], 2)
-
-
-def test_rows_are_held_out_class_by_class_and_every_class_is_fitted():
-    labels = np.array(["often"] * 80 + ["seldom"] * 20 + ["once"])
-    target = cli.Target(["y"], labels, True, "text", "", 0)
-    train, test = cli._split(target, 0.2, seed=0)
-    assert sorted([*train, *test]) == list(range(101))
-    assert pd.Series(labels[test]).value_counts().to_dict() == {"often": 16, "seldom": 4}
-    assert set(labels[train]) == {"often", "seldom", "once"}
-    np.testing.assert_array_equal(test, cli._split(target, 0.2, seed=0)[1])
-    assert not np.array_equal(test, cli._split(target, 0.2, seed=1)[1])
-
-
 def test_a_folder_that_was_made_for_nothing_is_taken_away(folder, tmp_path):
     refusal(2, "fit", folder / "flats.csv", "--target", "rant", "--out", tmp_path / "new")
     assert not (tmp_path / "new").exists()
@@ -300,7 +252,7 @@ def test_predict_reads_a_pipe_and_a_model_file(folder, rent):
 )
 def test_every_kind_of_table_is_read_and_written(ending, read, folder, rent, tmp_path):
     new = pd.read_csv(folder / "new.csv")
-    cli._put(tmp_path / f"in.{ending}", cli._encoded(new, f".{ending}"))
+    (tmp_path / f"in.{ending}").write_bytes(cli.encoded(new, f".{ending}"))
     assert succeed("predict", rent[0], tmp_path / f"in.{ending}", "--out", tmp_path / f"out.{ending}") == ""
     expected = predicted(succeed("predict", rent[0], folder / "new.csv"))
     pd.testing.assert_frame_equal(read(tmp_path / f"out.{ending}"), expected, check_exact=True)
@@ -338,6 +290,7 @@ def test_several_targets_have_columns_of_their_own(tmp_path):
     out = succeed("fit", tmp_path / "flats.csv", *common)
     assert "regression (several targets)" in out
     assert "Effects on heating:" in out
+    assert "95 % prediction intervals of heating cover" in out
     predictions = predicted(succeed("predict", tmp_path, tmp_path / "flats.csv"))
     assert predictions.columns[:5].tolist() == [
         *("prediction_rent", "sd_rent", "lower_rent", "upper_rent", "prediction_heating")
@@ -418,12 +371,6 @@ def test_info_says_what_a_model_is(rent):
         assert words in text
 
 
-def test_a_model_without_terms_is_told_apart():
-    with pytest.raises(cli.Refused, match="a SkeletonRegressor has no terms"):
-        cli._check_additive(vb.SkeletonRegressor())
-    assert cli._terms(vb.SkeletonRegressor()) == []
-
-
 def test_report_is_written_beside_the_model_and_not_over_another(rent, tmp_path):
     model = tmp_path / "model.vertebra"
     model.write_bytes((rent[0] / "model.vertebra").read_bytes())
@@ -469,14 +416,6 @@ def test_the_default_folder_of_the_demo_is_its_own(tmp_path, monkeypatch):
     (tmp_path / "demo-output/model.vertebra").write_text("of an earlier demo")
     assert "Wrote demo-output/effects.png" in succeed("demo", "--data", "diabetes")
     assert vb.load(tmp_path / "demo-output/model.vertebra").target_names_ == ["progress"]
-
-
-def test_the_classes_of_the_demo_have_names():
-    x, y, words, exact = cli._demo_data("breast_cancer")
-    assert x.shape == (569, 30)
-    assert set(y.values) == {"malignant", "benign"}
-    assert "569 tumours" in words
-    assert exact is None
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------
@@ -614,7 +553,7 @@ def test_errors_have_no_traceback_unless_debug_asks_for_it(folder, tmp_path):
 
 
 def test_a_mistake_of_ours_is_one_line_too(folder, rent, monkeypatch):
-    monkeypatch.setattr(cli, "_read", lambda name: {}["no\nsuch key"])
+    monkeypatch.setattr(cli, "read_table", lambda name: {}["no\nsuch key"])
     line = refusal(1, "predict", rent[0], folder / "new.csv")
     assert "KeyError" in line
     assert "--debug" in line
@@ -624,7 +563,7 @@ def test_ctrl_c_without_a_result_is_status_130(folder, rent, monkeypatch):
     def interrupted(name):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_read", interrupted)
+    monkeypatch.setattr(cli, "read_table", interrupted)
     done = run("predict", rent[0], folder / "new.csv")
     assert (done.exit_code, done.stdout) == (130, "")
     assert "Traceback" not in done.stderr
@@ -675,6 +614,30 @@ def test_names_that_look_like_markup_print_as_they_are(tmp_path):
     line = refusal(2, "fit", tmp_path / "hostile.csv", "--target", "two\nlime", "--out", tmp_path / "new")
     assert r"did you mean 'two\nlines'?" in line
     assert "\x1b" not in refusal(2, "effects", tmp_path, "--term", "\x1b[31mread")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of a shell")
+@pytest.mark.parametrize("line", ["predict {rent} {table}", "effects {rent} --json", "info {rent}", "fit --help"])
+def test_a_pipe_that_nobody_reads_ends_a_command_quietly(line, folder, rent):
+    words = shlex.split(line.format(rent=rent[0], table=folder / "flats.csv"))
+    reads, writes = os.pipe()
+    os.close(reads)
+    command = [sys.executable, "-m", "vertebra.cli", *words]
+    done = subprocess.run(command, stdout=writes, stderr=subprocess.PIPE, timeout=300, check=False)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of a shell")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_pipe_that_is_closed_after_a_line_ends_a_command_quietly(unbuffered, rent, tmp_path):
+    pd.concat([flats(2000)] * 20).to_csv(tmp_path / "many.csv", index=False)  # more than a pipe holds
+    command = [sys.executable, "-m", "vertebra.cli", "predict", str(rent[0]), str(tmp_path / "many.csv")]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout.readline() == b"prediction,sd,lower,upper\n"
+        process.stdout.close()
+        assert (process.wait(300), process.stderr.read()) == (141, b"")
 
 
 # --- help and document ------------------------------------------------------------------------------------------------

@@ -258,3 +258,37 @@ def test_bad_questions_are_refused(model, data):
         model.predict_quantiles(frame(data.x[:3]), [0.0, 0.5])
     with pytest.raises(ValueError, match="`baseline` must be one row of 10 values"):
         model.effects(baseline=[1.0])
+
+
+def test_one_prediction_is_taken_apart_with_a_band_for_each_term(rng):
+    x = pd.DataFrame({"size": rng.random(300), "city": rng.choice(["a", "b"], 300), "idle": rng.random(300)})
+    y = 5.0 + 3.0 * x["size"] * (x["city"] == "a") + 0.1 * rng.standard_normal(300)
+    model = vb.AdditiveRegressor(random_state=0).fit(x, y)
+    row = x.iloc[[7]]
+    table = model.explain(row)
+    np.testing.assert_allclose(table["mean"].sum(), model.predict(row)[0])
+    assert table["term"].iloc[0] == ()
+    assert (table["mean"][1:].abs().diff().dropna() <= 0).all()
+    assert f"city = {row['city'].iloc[0]}" in " ".join(table["value"])
+    terms = model.eval_terms(row)
+    curve = model.effect("size", points=400)
+    place = int(np.argmin(np.abs(curve["size"] - row["size"].iloc[0])))
+    own = table[[t == ("size",) for t in table["term"]]].iloc[0]
+    np.testing.assert_allclose(own["mean"], terms[("size",)].iloc[0])
+    # the nearest of 400 points of the curve, whose slope is about 1.5
+    np.testing.assert_allclose([own["mean"], own["sd"]], [curve["mean"][place], curve["sd"][place]], atol=0.01)
+    # a row may come in any dress
+    for other in (row.iloc[0], row.iloc[0].to_dict(), row.to_numpy()[0]):
+        pd.testing.assert_frame_equal(model.explain(other), table)
+    with pytest.raises(ValueError, match="`row` must be one row, got 2"):
+        model.explain(x.head(2))
+    with pytest.raises(ValueError, match="`row` must be one row of 3 values"):
+        model.explain([1.0, 2.0])
+
+
+def test_an_input_called_mean_keeps_its_column(rng):
+    x = pd.DataFrame({"mean": rng.random(100), "lower": rng.random(100)})
+    model = vb.AdditiveRegressor(random_state=0).fit(x, 2.0 * x["mean"] + 0.1 * rng.standard_normal(100))
+    table = model.effect("mean")
+    assert list(table.columns) == ["mean", "mean", "sd", "lower", "upper"]
+    np.testing.assert_allclose(table.iloc[[0, -1], 0], [x["mean"].min(), x["mean"].max()])

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from scipy.special import expit, softmax
 
-from vertebra.additive import fit_additive
+from vertebra.addnn import fit_additive
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Poisson, StudentT
 from vertebra.working import DEGREES, STEP, Classes, Counts, HeavyTails, Plain, UnevenNoise
 

@@ -1,27 +1,51 @@
 """Vertebra: Bayesian neural networks, block by block, on a computation skeleton."""
 
-from vertebra import activations, datasets, distributions, kernels, likelihoods, metrics, plot, schemes
-from vertebra.anova import Effect, attribute, decompose, sobol
-from vertebra.archive import load
-from vertebra.blocks import FunctionBlock, InducingPointBlock, PolynomialBlock, RandomFeatureBlock
-from vertebra.distributions import Dropout, GroupLasso, Laplace, Normal, PointMass, kl
-from vertebra.estimators import AdditiveClassifier, AdditiveRegressor, SkeletonClassifier, SkeletonRegressor
-from vertebra.inference import Diverged, Fitted, Progress, elbo, fit, moments, sample
-from vertebra.kernels import RBF, Dual, Linear, Matern, Periodic, Polynomial
-from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Poisson, StudentT
-from vertebra.network import Layer, Network, build
-from vertebra.parameters import Fixed, trainable
-from vertebra.prior import draw_prior, dual_kernel, empirical_kernel, sample_prior
-from vertebra.schemes import (
-    deep_kernel_learning,
-    deep_random_features,
-    inducing_points,
-    mc_dropout,
-    mean_field,
-    random_features,
-    select_inputs,
-)
-from vertebra.skeleton import Node, Output, Skeleton, additive, chain, multitask
-from vertebra.storage import BadFile
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
+
+# Imported when first asked for, since JAX takes seconds and help needs none of it. `__init__.pyi` says the same to
+# editors and type checkers.
+_MODULES = ("activations", "datasets", "distributions", "kernels", "likelihoods", "metrics", "plot", "schemes")
+_NAMES = {
+    "anova": ("Effect", "attribute", "decompose", "sobol"),
+    "archive": ("load",),
+    "blocks": ("FunctionBlock", "InducingPointBlock", "PolynomialBlock", "RandomFeatureBlock"),
+    "distributions": ("Dropout", "GroupLasso", "Laplace", "Normal", "PointMass", "kl"),
+    "estimators": ("AdditiveClassifier", "AdditiveRegressor", "SkeletonClassifier", "SkeletonRegressor"),
+    "inference": ("Diverged", "Fitted", "Progress", "elbo", "fit", "moments", "sample"),
+    "kernels": ("RBF", "Dual", "Linear", "Matern", "Periodic", "Polynomial"),
+    "likelihoods": ("Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Poisson", "StudentT"),
+    "network": ("Layer", "Network", "build"),
+    "parameters": ("Fixed", "trainable"),
+    "prior": ("draw_prior", "dual_kernel", "empirical_kernel", "sample_prior"),
+    "schemes": (
+        "deep_kernel_learning",
+        "deep_random_features",
+        "inducing_points",
+        "mc_dropout",
+        "mean_field",
+        "random_features",
+        "select_inputs",
+    ),
+    "skeleton": ("Node", "Output", "Skeleton", "additive", "chain", "multitask"),
+    "storage": ("BadFile",),
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+
+__all__ = [*_MODULES, *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"vertebra.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"vertebra.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -16,6 +16,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
+from vertebra import display
 from vertebra.network import Network
 from vertebra.noise import fast
 from vertebra.parameters import working
@@ -73,6 +74,12 @@ class Effect(NamedTuple):
         tail = 50.0 * (1.0 - level)
         low, high = np.percentile(self.strengths, [tail, 100.0 - tail])
         return float(low), float(high)
+
+    def _repr_html_(self) -> str:
+        label = " × ".join(f"x{i}" for i in self.term) or "the constant"
+        return display.effect(
+            label, self.strength, self.interval(), [axis.points for axis in self.axes], self.mean, self.sd
+        )
 
     def band(
         self, level: float = 0.95, *, simultaneous: bool = False

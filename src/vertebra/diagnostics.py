@@ -12,6 +12,8 @@ from scipy.stats import rankdata
 CONCURVE = 0.95
 # Coverage of 95 % intervals outside these limits is worth a warning, with so many rows.
 COVERAGE_LIMITS, ROWS_FOR_COVERAGE = (0.92, 0.98), 200
+# Noise is uneven where its variance in one of so many parts of an input is so many times that in another.
+UNEVEN, N_PARTS, ROWS_PER_PART = 8.0, 8, 40
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,14 @@ def concurvity(x: Float[np.ndarray, "n p"], names: Sequence[str], inputs: Sequen
     ]
 
 
-def coverage_words(scores: Mapping[str, float], n: float) -> tuple[list[str], list[str]]:
+def coverage_words(scores: Mapping[str, float], n: float, targets: Sequence[str]) -> tuple[list[str], list[str]]:
     """A note, or a warning, on the coverage of 95 % intervals of rows left out one at a time, target by target."""
     notes, warnings = [], []
     low, high = COVERAGE_LIMITS
     for name, coverage in scores.items():
         if name.startswith("coverage_95"):
-            target = name.removeprefix("coverage_95")
-            whose = f" of target{target}" if target else ""
+            k = name.removeprefix("coverage_95 ")  # of several targets, the place of this one
+            whose = f" of {targets[int(k)]}" if k != name else ""
             words = f"95 % prediction intervals{whose} cover {coverage:.1%} of the rows, each left out in turn"
             if n >= ROWS_FOR_COVERAGE and not low <= coverage <= high:
                 advice = "the noise is not as assumed. Try another `likelihood`, or `conformal=True`."
@@ -71,6 +73,35 @@ def coverage_words(scores: Mapping[str, float], n: float) -> tuple[list[str], li
             else:
                 notes.append(f"{words}.")
     return notes, warnings
+
+
+def uneven_noise(
+    away: Float[np.ndarray, "n k"], x: Float[np.ndarray, "n p"], names: Sequence[str], targets: Sequence[str]
+) -> list[str]:
+    """Where rows miss their predictions by much more at some values of an input than at others.
+
+    `away`: how far each is off, in its own sds, without having been fitted.
+    """
+    found = []
+    for k, target in enumerate(targets):
+        worst = (UNEVEN, "")
+        for name, values in zip(names, x.T, strict=True):
+            if not len(x) or len(np.unique(values[~np.isnan(values)])) < 3:
+                continue
+            order = np.argsort(values, kind="stable")
+            parts = np.array_split(away[order, k] ** 2, N_PARTS)
+            means = np.array([part.mean() for part in parts])
+            # a part's mean square is off by √(2/m) of itself by chance, by more with tails
+            if len(parts[0]) >= ROWS_PER_PART and (ratio := means.max() / max(means.min(), 1e-12)) > worst[0]:
+                worst = (ratio, name)
+        if worst[1]:
+            whose = f" of {target}" if len(targets) > 1 else ""
+            found.append(
+                f"the noise{whose} is uneven: along {worst[1]} its variance changes {worst[0]:.0f}-fold, so that "
+                "intervals are too wide in some places and too narrow in others. Try "
+                '`likelihood="heteroscedastic"`.'
+            )
+    return found
 
 
 def check_memory(needed: float, what: str) -> None:

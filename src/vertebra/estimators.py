@@ -13,9 +13,9 @@ from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
 from vertebra import schemes
-from vertebra.additive import fit_additive
+from vertebra.addnn import fit_additive
 from vertebra.control import Control
-from vertebra.diagnostics import check_memory, concurvity, coverage_words, summary
+from vertebra.diagnostics import check_memory, concurvity, coverage_words, summary, uneven_noise
 from vertebra.distributions import Gaussian as GaussianPosterior
 from vertebra.evaluation import LEFT_OUT, cross_fitted, fit_linear
 from vertebra.explanation import Explanations
@@ -40,7 +40,7 @@ from vertebra.tabular import (
     seed_of,
     target_names,
 )
-from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working, left_out
+from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
 
 # What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
 SCHEMES: dict[str, dict[str, Any]] = {
@@ -164,10 +164,9 @@ class _Additive(Explanations, _Base):
                 x, _ = self._encode(rows, direction, most_levels=0, fill=True)
                 within = self._group_lasso(x, targets)
             x, n_levels = self._encode(rows, direction, most_levels=MOST_LEVELS, fill=False)
-            working = working_of(rows.weight)
             found = fit_additive(
                 x,
-                working,
+                working_of(rows.weight),
                 rows.weight,
                 n_levels=n_levels,
                 rng=np.random.default_rng(seed),
@@ -182,9 +181,7 @@ class _Additive(Explanations, _Base):
             self.clusters_ = [tuple(names[i] for i in cluster) for cluster in found.clusters]
             self._known = {}
             notes, warnings = ["fitted in closed form: no training that could fail to converge."], []
-            mean, variance = self._surface.moments(x)
-            without = left_out(mean, variance, working.responses(mean, variance), found.noise)
-            predictive: Predictive | None = Predictive(self._likelihood, *without)
+            predictive: Predictive | None = Predictive(self._likelihood, *found.left_out)
             if self.scheme != "auto" and found.clusters:
                 control.report(f"fitting {self.scheme} on {len(found.clusters)} clusters")
                 x, _ = self._encode(rows, direction, most_levels=0, fill=True)
@@ -505,8 +502,12 @@ def _conclude(model: Any, rows: Rows, outcome: _Outcome, n_classes: int = 0) -> 
         linear = cross_fitted(*rows, n_levels, classes=n_classes, seed=seed)
         model.evaluation_ = model._evaluation(LEFT_OUT, outcome.left_out, rows.y, rows.weight, linear)
         figures = dict(model.evaluation_.scores["model"])
-        more = coverage_words(figures, float(rows.weight.sum()))
+        more = coverage_words(figures, float(rows.weight.sum()), model.target_names_)
         notes, warnings = notes + more[0], warnings + more[1]
+        if not n_classes and model.likelihood == "gaussian":
+            away = outcome.left_out.away((rows.y - model._y_mean) / model._y_scale)
+            names = [column.name for column in model.schema_.columns]
+            warnings += uneven_noise(away, rows.matrix, names, model.target_names_)
     model.diagnostics_ = summary(notes, warnings, figures)
 
 
@@ -531,8 +532,7 @@ def _fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows], _
     outcome = fit_rows(fitted)
     held = Rows(*(part[out] for part in rows))
     predictive = model._predictive_of(model._encoding(held.matrix))
-    sd = model._y_scale * np.sqrt(predictive.epistemic() + predictive.aleatoric())
-    scores = np.abs(held.y - model._in_units(predictive.mean())) / sd
+    scores = np.abs(predictive.away((held.y - model._y_mean) / model._y_scale))
     # a row of weight 2 stands there twice
     counts = np.maximum(np.round(held.weight), 1).astype(int)
     model._conformal = np.sort(np.repeat(scores, counts, axis=0), axis=0)

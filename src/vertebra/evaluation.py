@@ -71,7 +71,7 @@ def of_numbers(
         away = np.abs(2.0 * predictive.rank(z, np.random.default_rng(0)) - 1.0)
         inside = [away <= level for level in LEVELS]
     else:
-        away = np.abs(z - mean) / np.sqrt(predictive.epistemic() + predictive.aleatoric())
+        away = np.abs(predictive.away(z))
         inside = [away <= factor(level) for level in LEVELS]
     scores: dict[str, dict[str, float]] = {"model": {}, "linear": {}, "mean": {}}
     for k, (target, size) in enumerate(zip(z.T, unit, strict=True)):

@@ -61,6 +61,10 @@ class Predictive(NamedTuple):
             return np.broadcast_to(self._scale**2, self.f_mean.shape)
         return self._over_f(lambda likelihood, f: jnp.mean(likelihood.conditional_variance(f), axis=0))
 
+    def away(self, y: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+        """How far y is from its mean, in its own sds."""
+        return (y - self.mean()) / np.sqrt(self.epistemic() + self.aleatoric())
+
     def quantiles(self, q: Float[np.ndarray, " levels"]) -> Float[np.ndarray, "n levels k"]:
         if isinstance(self.likelihood, Gaussian):
             sd = np.sqrt(self.f_variance + self._scale**2)

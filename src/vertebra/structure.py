@@ -32,6 +32,8 @@ FALSE_MAIN, FALSE_PAIR, FALSE_HIGHER = 0.005, 0.01, 0.0025
 HEREDITY = (0.9, 0.08, 0.02)
 # So many pairs are tested exactly; of more, those with the largest scores. More single triples are not looked for.
 MAX_TESTS = 300
+# All main effects are tried with so many rows for each, and kept where the log evidence is higher by so much.
+ROWS_PER_MAIN, LEAST_GAIN = (8, 300), 3.0
 # Of the pairs not seen one by one, the likeliest few enter together where a test of all of them by so many products
 # each, at this chance of an error, sees them. Those with fewer degrees of freedom than this go again.
 MOST_TOGETHER, FALSE_TOGETHER, N_JOINT, LEAST_KNOWN = 20, 0.0025, 4, 0.5
@@ -99,7 +101,8 @@ def discoveries(structure: Structure, fdr: float) -> list[Term]:
 class Rows:
     """The data as the search sees them: products of columns, each worked out once, whatever models they serve in.
 
-    A weight multiplies the precision of its row; the noise may be known.
+    A weight multiplies the precision of its row; the noise may be known. Where it is `faint` beside y, products need
+    all digits.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class Rows:
         self.systems, self.values = tuple(systems), values
         self.y, self.weight = y, weight
         self.noise_variance = noise_variance
+        self.faint = False
         self.n = int(np.count_nonzero(weight))
         self.total = float(weight.sum())
         self.mean_y = float(weight @ y / self.total)
@@ -159,10 +163,10 @@ class Rows:
         total: Any = 0.0
         same = [b.name for b in news[0]] == [c.name for c in news[1]]
         sizes = [sum(len(b.index) for b in side) for side in news]
-        # Rough functions in single precision where there is much to do: the prior's precision of 1 is far above its
-        # error. Smooth ones may leave no noise, and need all digits.
+        # Rough functions in single precision where there is much to do: its error, over a noise that is not faint, is
+        # far below the prior's precision of 1.
         much = math.prod(sizes) * len(self.y) > MUCH_WORK and any(system.is_rough for system in self.systems)
-        dtype = np.float32 if much else np.float64
+        dtype = np.float32 if much and not self.faint else np.float64
         for values, part in self.chunks():
             values = [v.astype(dtype) for v in values]
             a = self.columns(news[0], values)
@@ -331,6 +335,7 @@ def search(
         mains = _candidates(alive, 1, within)
         model = _add_while(model, mains, tests, lambda _: FALSE_MAIN / p / n_families, enough)
         if max_order > 1:
+            model, stay = _all_mains_if_likelier(model, mains, set(base))
             pairs = _candidates(alive, 2, within)
             active = {i for term in model.basis.terms for i in term}
             kinds = [2 - len(active & set(pair)) for pair in pairs]
@@ -341,7 +346,7 @@ def search(
             }
             model = _add_while(model, pairs, tests, level.__getitem__, enough)
             # A term that stood for one that came after it goes again.
-            model = _drop_explained(model, lambda t: level.get(t, FALSE_MAIN / p / n_families), set(base))
+            model = _drop_explained(model, lambda t: level.get(t, FALSE_MAIN / p / n_families), stay)
             model = _add_together(model, pairs, tests, FALSE_TOGETHER / n_families, enough)
         if max_order > 2 and not start and not enough():
             model = _add_triples(model, _candidates(alive, 3, within), tests, n_families, enough)
@@ -409,6 +414,22 @@ def _add_while(model: Model, candidates: Sequence[Term], tests: dict[Term, Score
         new = sorted(new, key=lambda t: found[t].p_value)[: max(BATCH, int(BATCH_SHARE * len(new)))]
         model = _with_room(model_of(model.rows, {*model.basis.terms, *subsets(new)}, before=model))
     return model
+
+
+def _all_mains_if_likelier(model: Model, mains: Sequence[Term], stay: set[Term]) -> tuple[Model, set[Term]]:
+    """The model with every main effect, where some were found and its evidence is higher; and the terms that stay.
+
+    Inputs that go together can stand for each other. With few rows, to let one speak for all of them predicts worse
+    than to let each have a say of the size that its own evidence gives it.
+    """
+    rows, found = model.rows, len(model.basis.blocks)
+    few, many = (share * len(mains) for share in ROWS_PER_MAIN)
+    if rows.noise_variance is not None or not 0 < found < len(mains) or not few <= rows.n <= many:
+        return model, stay
+    whole = model_of(rows, {*model.basis.terms, *mains}, before=model)
+    if whole.posterior.log_evidence < model.posterior.log_evidence + LEAST_GAIN:
+        return model, stay
+    return whole, stay | set(mains)
 
 
 def _add_together(model: Model, candidates: Sequence[Term], tests: dict[Term, Score], level: float, enough) -> Model:

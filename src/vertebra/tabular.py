@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import _check_sample_weight
 
 from vertebra.diagnostics import Diagnostics
+from vertebra.display import answer
 from vertebra.encoding import Encoding, encode
 from vertebra.evaluation import Evaluation, Linear
 from vertebra.profile import Profile
@@ -136,6 +137,23 @@ class TableEstimator(BaseEstimator):
         from vertebra.archive import save
 
         save(self, path)
+
+    def _repr_html_inner(self) -> str:
+        return super()._repr_html_inner() + self._answer()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        return bundle | {"text/html": bundle["text/html"] + self._answer()} if "text/html" in bundle else bundle
+
+    def _answer(self) -> str:
+        """What a notebook shows under the settings of a fitted model."""
+        if not self.__sklearn_is_fitted__():
+            return ""
+        found, seen = self.diagnostics_, self.evaluation_
+        terms = getattr(self, "effects", None)
+        effects = None if terms is None else terms()
+        accuracy, method = (None, "") if seen is None else (seen.table(), f"{seen.method}, {seen.n} rows")
+        return answer(type(self).__name__, found.verdict, accuracy, method, effects, found.warnings)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_surface")

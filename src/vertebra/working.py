@@ -29,6 +29,8 @@ STEP = 8.0
 N_NODES = 20
 # Weights below this share of their largest value tell nothing but rounding.
 LEAST_WEIGHT = 1e-6
+# A row that alone decides f at its place tells nothing about how well it would be predicted.
+MOST_LEVERAGE = 0.98
 # The tails of Student's noise that are tried.
 DEGREES = np.array([2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0])
 
@@ -64,19 +66,21 @@ def bounded(f, score, information):
 def left_out(
     mean: Float[np.ndarray, "n latent"],
     variance: Float[np.ndarray, "n latent"],
+    conditional: Float[np.ndarray, "n latent"],
     responses: Sequence[Response],
     noise: Sequence[float],
 ) -> tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]:
-    """Mean and variance of f at each row without it: its response, of precision τ = w/σ², taken off q(f_i).
+    """Mean and variance of f at each row without it: its response, of precision w/σ², taken off q(f_i).
 
-    v₋ = v/(1 − τv), m₋ = m − v₋ τ (z − m): exact for Gaussian noise with the terms and their sizes kept.
+    With the leverage h = Var f · w/σ², where the variance is `conditional` on the hyper-parameters: m₋ = m − (z − m)
+    h/(1 − h), v₋ = v/(1 − h). Exact for Gaussian noise, terms and hyper-parameters kept.
     """
     means, variances = [], []
     for k, (response, own) in enumerate(zip(responses, noise, strict=True)):
         precision = response.w / (own if response.noise_variance is None else response.noise_variance)
-        v = variance[:, k] / np.maximum(1.0 - precision * variance[:, k], 1e-3)
-        means.append(mean[:, k] - v * precision * (response.z - mean[:, k]))
-        variances.append(v)
+        h = np.clip(precision * conditional[:, k], 0.0, MOST_LEVERAGE)
+        means.append(mean[:, k] - (response.z - mean[:, k]) * h / (1.0 - h))
+        variances.append(variance[:, k] / (1.0 - h))
     return np.stack(means, axis=1), np.stack(variances, axis=1)
 
 

@@ -1,14 +1,11 @@
-import importlib
-
 import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
-from vertebra.additive import fit_additive
+from vertebra import addnn as room
+from vertebra.addnn import fit_additive
 from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise
-
-room = importlib.import_module("vertebra.additive")  # `vertebra.additive` is also the name of a skeleton
 
 
 def fit(x, y, weight=None, working=None, **settings):
@@ -247,3 +244,24 @@ def test_inputs_that_stand_for_each_other_share_the_say_where_the_elbo_is_higher
     x = rng.random((400, 8))
     y = (3.0 * (x[:, 0] - 0.5) + 0.7 * rng.standard_normal(400) > 0).astype(int)
     assert fit(x, y.astype(float), working=Classes(y, 2, np.ones(400))).clusters == ((0,),)
+
+
+def test_a_fit_with_much_freedom_is_widened_by_what_it_misses_new_rows_by():
+    covered, plain = [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x, new = rng.random((150, 6)), rng.random((2000, 6))
+        f = lambda x: np.sin(9.0 * x[:, 0] * x[:, 1]) + np.cos(8.0 * x[:, 2] * x[:, 3]) + x[:, 4]  # noqa: E731
+        y, outcome = f(x) + 0.3 * rng.standard_normal(150), f(new) + 0.3 * rng.standard_normal(2000)
+        for results, more in ((covered, {}), (plain, {"calibrate": False})):
+            fitted = fit(x, y, **more)
+            mean, variance = (part[:, 0] for part in fitted.terms.moments(new))
+            results.append(np.mean(np.abs(outcome - mean) < 1.96 * np.sqrt(variance + fitted.noise[0])))
+    assert np.mean(covered) > np.mean(plain) + 0.005
+    assert 0.92 < np.mean(covered) < 0.99
+
+
+def test_a_fit_of_many_rows_is_not_fitted_again(monkeypatch):
+    monkeypatch.setattr("vertebra.addnn._overconfidence", lambda *_: pytest.fail("checked"))
+    data = synthetic("f1", 1000, seed=0)
+    fit(data.x, data.y)

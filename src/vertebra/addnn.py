@@ -16,7 +16,7 @@ from vertebra.polynomials import Term, maximal, subsets
 from vertebra.structure import Model, Rows, Structure, fit_basis, grown, model_of, most_columns, search, strongest
 from vertebra.systems import System, system_of
 from vertebra.terms import SumOfTerms
-from vertebra.working import Classes, Plain, Working
+from vertebra.working import Classes, Plain, Working, left_out
 
 N_REWEIGHTINGS = 12
 # Models of more columns are fitted by rounds of MacKay's updates, and not averaged over hyper-parameters.
@@ -26,8 +26,12 @@ N_ROUNDS = 12
 ROWS_PER_MAIN, LEAST_GAIN = 8, 3.0
 # The p-value up to which a term is in the model that terms are looked at again from.
 SEEN_AGAIN = 1e-3
+# A fit is checked on rows left out where their mean leverage is larger, fold by fold; of many rows one fold is enough.
+MUCH_LEVERAGE, ROWS_TO_CHECK, N_FOLDS, ROWS_FOR_ONE_FOLD, MOST_WIDENED = 0.1, 60, 3, 3000, 4.0
 # Rough functions are tried with so many rows, on main effects and the strongest pairs.
 ROWS_FOR_ROUGH, ROWS_PER_COLUMN, N_COMPARED = 200, 3, 4
+# Noise of a smaller share of the variance of y is faint.
+FAINT = 0.03
 
 
 class Additive(NamedTuple):
@@ -38,6 +42,7 @@ class Additive(NamedTuple):
     structures: tuple[Structure, ...]
     clusters: tuple[Term, ...]
     noise: tuple[float, ...]  # the variance of every latent function's response
+    left_out: tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]  # f at each row without it
 
 
 class _Data(NamedTuple):
@@ -61,11 +66,13 @@ def fit_additive(
     clusters: Sequence[Term] | None = None,
     within: Sequence[Term] | None = None,
     enough: Callable[[], bool] = lambda: False,
+    calibrate: bool = True,
 ) -> Additive:
     """Finds the terms and fits them. Each latent function has its own tests, smoothness and noise; they share terms.
 
     `n_levels` says which inputs are categories. `clusters` are found unless given, `within` some sets of inputs where
-    these are given; a constant target has none. Once `enough` says so, no more terms are sought.
+    these are given; a constant target has none. Once `enough` says so, no more terms are sought. With `calibrate`, a
+    fit with much freedom for its rows is widened by what it missed rows by that it had not seen.
     """
     levels = [0] * x.shape[1] if n_levels is None else n_levels
     asked: dict[str, Any] = dict(clusters=clusters, within=within, enough=enough)
@@ -84,8 +91,9 @@ def fit_additive(
     if np.count_nonzero(weight) >= ROWS_FOR_ROUGH:
         report("comparing smooth and rough functions")
         rough = _data(x, weight, levels, working, rough=True)
-        if _is_rough(rows, rough.rows(f, variance), clusters):
-            data, rows = rough, rough.rows(f, variance)
+        along_ranks = rough.rows(f, variance)
+        if _is_rough(rows, along_ranks, clusters):
+            data, rows = rough, along_ranks
     report("testing terms")
     structures, basis, models = _structure(rows, **asked)
     report(f"fitting {len(basis.terms)} terms")
@@ -104,8 +112,43 @@ def fit_additive(
         rows = data.rows(f, variance)
     posteriors = [_posterior(basis, model, each, rng) for model, each in zip(models, rows, strict=True)]
     means, roots, noise = zip(*posteriors, strict=True)
-    terms, likelihood = SumOfTerms(basis, means, roots), working.likelihood(list(noise))
-    return Additive(terms, likelihood, structures, maximal(basis.terms), tuple(float(v) for v in noise))
+    terms, variances = SumOfTerms(basis, means, roots), np.array(noise, dtype=float)
+    mean, variance = terms.moments(x)
+    conditional = variance if basis.n_columns > MAX_EXACT else _at_rows(data, models)[1]
+    without = left_out(mean, variance, conditional, working.responses(mean, variance), noise)
+    is_checked = calibrate and clusters is None and _has_much_freedom(basis, variance, weight, variances)
+    if is_checked and isinstance(working, Plain):
+        report("checking intervals on rows left out")
+        settings: dict[str, Any] = dict(n_levels=n_levels, within=within, enough=enough, calibrate=False)
+        factors = _overconfidence(x, working.y, weight, rng, settings)
+        terms = terms._replace(roots=tuple(f * root for f, root in zip(factors, roots, strict=True)))
+        variances, without = factors**2 * variances, (without[0], factors**2 * without[1])
+    likelihood, found = working.likelihood(list(variances)), maximal(basis.terms)
+    return Additive(terms, likelihood, structures, found, tuple(float(v) for v in variances), without)
+
+
+def _has_much_freedom(basis: Basis, variance, weight, noise) -> bool:
+    """Whether the rows decide little more than a few times as many coefficients: their mean leverage, Var f w/σ²."""
+    leverage = float(np.mean(weight[:, None] * variance / noise))
+    return bool(basis.blocks) and len(variance) >= ROWS_TO_CHECK and leverage > MUCH_LEVERAGE
+
+
+def _overconfidence(x, y, weight, rng, settings: dict[str, Any]) -> Float[np.ndarray, " k"]:
+    """By what factor intervals were too narrow on rows that neither the search nor the fit had seen; at least 1.
+
+    Evidence takes the terms as given, but they were chosen, among many, because they fit these rows.
+    """
+    folds = rng.permutation(np.arange(len(x)) % N_FOLDS)
+    squares, mass = np.zeros(y.shape[1]), 0.0
+    for fold in range(N_FOLDS if len(x) < ROWS_FOR_ONE_FOLD else 1):
+        out = folds == fold
+        part = fit_additive(x[~out], Plain(y[~out], weight[~out]), weight[~out], rng=rng, **settings)
+        mean, variance = part.terms.moments(x[out])
+        squares += weight[out] @ ((y[out] - mean) ** 2 / (variance + np.array(part.noise)))
+        mass += weight[out].sum()
+    ratio = squares / mass
+    # what chance alone would do is not corrected: the mean of m squares has the sd √(2/m)
+    return np.sqrt(np.where(ratio > 1.0 + np.sqrt(2.0 / mass), np.minimum(ratio, MOST_WIDENED), 1.0))
 
 
 def _data(x, weight, levels, working, *, rough: bool) -> _Data:
@@ -148,7 +191,9 @@ def _is_rough(smooth: list[Rows], rough: list[Rows], clusters) -> bool:
             continue
         terms = strongest(one, N_COMPARED) if clusters is None else subsets(clusters)
         terms = [t for t in terms if all(system.is_alive for system in (one.systems[i] for i in t))]
-        gain += model_of(other, terms).posterior.log_evidence - model_of(one, terms).posterior.log_evidence
+        smoothly = model_of(one, terms).posterior
+        other.faint = smoothly.noise_variance < FAINT * one.square / one.total
+        gain += model_of(other, terms).posterior.log_evidence - smoothly.log_evidence
     return gain > 0.0
 
 

@@ -1,0 +1,87 @@
+"""Vertebra: Bayesian neural networks, block by block, on a computation skeleton."""
+
+from vertebra import (
+    activations as activations,
+    datasets as datasets,
+    distributions as distributions,
+    kernels as kernels,
+    likelihoods as likelihoods,
+    metrics as metrics,
+    plot as plot,
+    schemes as schemes,
+)
+from vertebra.anova import Effect as Effect, attribute as attribute, decompose as decompose, sobol as sobol
+from vertebra.archive import load as load
+from vertebra.blocks import (
+    FunctionBlock as FunctionBlock,
+    InducingPointBlock as InducingPointBlock,
+    PolynomialBlock as PolynomialBlock,
+    RandomFeatureBlock as RandomFeatureBlock,
+)
+from vertebra.distributions import (
+    Dropout as Dropout,
+    GroupLasso as GroupLasso,
+    Laplace as Laplace,
+    Normal as Normal,
+    PointMass as PointMass,
+    kl as kl,
+)
+from vertebra.estimators import (
+    AdditiveClassifier as AdditiveClassifier,
+    AdditiveRegressor as AdditiveRegressor,
+    SkeletonClassifier as SkeletonClassifier,
+    SkeletonRegressor as SkeletonRegressor,
+)
+from vertebra.inference import (
+    Diverged as Diverged,
+    Fitted as Fitted,
+    Progress as Progress,
+    elbo as elbo,
+    fit as fit,
+    moments as moments,
+    sample as sample,
+)
+from vertebra.kernels import (
+    RBF as RBF,
+    Dual as Dual,
+    Linear as Linear,
+    Matern as Matern,
+    Periodic as Periodic,
+    Polynomial as Polynomial,
+)
+from vertebra.likelihoods import (
+    Bernoulli as Bernoulli,
+    Categorical as Categorical,
+    Gaussian as Gaussian,
+    HeteroscedasticGaussian as HeteroscedasticGaussian,
+    Poisson as Poisson,
+    StudentT as StudentT,
+)
+from vertebra.network import Layer as Layer, Network as Network, build as build
+from vertebra.parameters import Fixed as Fixed, trainable as trainable
+from vertebra.prior import (
+    draw_prior as draw_prior,
+    dual_kernel as dual_kernel,
+    empirical_kernel as empirical_kernel,
+    sample_prior as sample_prior,
+)
+from vertebra.schemes import (
+    deep_kernel_learning as deep_kernel_learning,
+    deep_random_features as deep_random_features,
+    inducing_points as inducing_points,
+    mc_dropout as mc_dropout,
+    mean_field as mean_field,
+    random_features as random_features,
+    select_inputs as select_inputs,
+)
+from vertebra.skeleton import (
+    Node as Node,
+    Output as Output,
+    Skeleton as Skeleton,
+    additive as additive,
+    chain as chain,
+    multitask as multitask,
+)
+from vertebra.storage import BadFile as BadFile
+
+__version__: str

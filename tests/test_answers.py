@@ -1,0 +1,13 @@
+"""What a model answers."""
+
+import pytest
+
+import vertebra as vb
+from vertebra.answers import check_additive, terms_of
+from vertebra.tablefile import Refused
+
+
+def test_a_model_without_terms_is_told_apart():
+    with pytest.raises(Refused, match="a SkeletonRegressor has no terms"):
+        check_additive(vb.SkeletonRegressor())
+    assert terms_of(vb.SkeletonRegressor()) == []

@@ -1,0 +1,147 @@
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import log_loss, roc_auc_score
+
+import vertebra as vb
+from vertebra.evaluation import LEVELS, cross_fitted, fit_linear, of_classes, of_numbers
+from vertebra.likelihoods import Gaussian, Poisson, StudentT
+from vertebra.predictive import Predictive
+from vertebra.working import Response, left_out
+
+
+def test_leaving_a_row_out_in_closed_form_is_leaving_it_out(rng):
+    n, m, noise = 40, 12, 0.3
+    phi, weight = rng.standard_normal((n, m)), rng.integers(1, 4, n).astype(float)
+    y = phi @ rng.standard_normal(m) + rng.standard_normal(n)
+
+    def posterior(kept):
+        precision = np.eye(m) + phi[kept].T @ (weight[kept, None] * phi[kept]) / noise
+        covariance = np.linalg.inv(precision)
+        return covariance @ phi[kept].T @ (weight[kept] * y[kept]) / noise, covariance
+
+    mean, covariance = posterior(np.ones(n, dtype=bool))
+    variance = np.sum((phi @ covariance) * phi, axis=1)[:, None]
+    means, variances = left_out((phi @ mean)[:, None], variance, variance, [Response(y, weight, None)], [noise])
+    for i in range(n):
+        own, left = posterior(np.arange(n) != i)
+        np.testing.assert_allclose(means[i, 0], phi[i] @ own, rtol=1e-8)
+        np.testing.assert_allclose(variances[i, 0], phi[i] @ left @ phi[i], rtol=1e-8)
+
+
+def test_each_row_left_out_tells_how_new_rows_are_predicted():
+    ahead = []
+    for seed in range(4):
+        train, test = vb.datasets.synthetic("f1", 500, seed=seed), vb.datasets.synthetic("f1", 4000, seed=100 + seed)
+        model = vb.AdditiveRegressor(random_state=0).fit(train.x, train.y)
+        inside, outside = model.evaluation_.scores, model.evaluate(test.x, test.y).scores
+        ahead.append(outside["model"]["rmse"] / inside["model"]["rmse"])
+        # the sd of a root mean square of 500 residuals is 3 %
+        np.testing.assert_allclose(outside["linear"]["rmse"], inside["linear"]["rmse"], rtol=0.12)
+        assert 0.9 < inside["model"]["coverage_95"] < 0.99
+    # up to what choosing the terms with the rows flatters, and chance
+    np.testing.assert_allclose(np.mean(ahead), 1.0, atol=0.06)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "student_t", "poisson"])
+def test_ranks_are_uniform_where_the_model_is_right(kind, rng):
+    n = 4000
+    mean, variance = rng.standard_normal((n, 1)), np.full((n, 1), 0.2)
+    f = mean + np.sqrt(variance) * rng.standard_normal((n, 1))
+    likelihood, y = {
+        "gaussian": (Gaussian(np.array([0.7])), f + 0.7 * rng.standard_normal((n, 1))),
+        "student_t": (StudentT(np.array([0.7]), 4.0), f + 0.7 * rng.standard_t(4, (n, 1))),
+        "poisson": (Poisson(), rng.poisson(np.exp(f)).astype(float)),
+    }[kind]
+    predictive = Predictive(likelihood, mean, variance)
+    ranks = predictive.rank(y, rng)
+    # Kolmogorov's distance of 4000 uniform values exceeds 0.031 with a probability of 0.1 %
+    assert stats.kstest(ranks[:, 0], "uniform").statistic < 0.031
+    evaluation = of_numbers("new", predictive, y, np.ones(n), linear=mean, centre=np.zeros(1), unit=np.ones(1))
+    curve = evaluation.curve()
+    assert list(curve["expected"]) == list(LEVELS)
+    assert ((curve["lower"] <= curve["expected"]) & (curve["expected"] <= curve["upper"])).mean() > 0.7
+    draws = predictive.points(slice(None))
+    by_hand = {
+        "gaussian": lambda: stats.norm(mean, np.sqrt(variance + 0.49)).logpdf(y),
+        "student_t": lambda: np.log(stats.t(4, draws, 0.7).pdf(y).mean(axis=0)),
+        "poisson": lambda: np.log(stats.poisson(np.exp(draws)).pmf(y).mean(axis=0)),
+    }[kind]()
+    np.testing.assert_allclose(predictive.log_prob(y), by_hand, rtol=1e-5)
+
+
+def test_the_linear_model_is_scikit_learn_s_on_the_same_columns(rng):
+    n = 300
+    matrix = np.stack([rng.standard_normal(n), rng.integers(0, 3, n).astype(float)], axis=1)
+    y, weight = rng.standard_normal((n, 2)) + matrix[:, :1], rng.random(n) + 0.5
+    centre = np.average(matrix[:, 0], weights=weight)
+    z = (matrix[:, 0] - centre) / np.sqrt(np.average((matrix[:, 0] - centre) ** 2, weights=weight))
+    zeros = np.zeros((n, 1))
+    design = np.concatenate([z[:, None], zeros, matrix[:, 1:] == np.arange(3), zeros], axis=1)
+    ours = fit_linear(matrix, y, weight, [0, 3])
+    theirs = Ridge().fit(design, y, weight)
+    np.testing.assert_allclose(ours(matrix), theirs.predict(design), rtol=1e-9)
+    codes = rng.integers(0, 3, n)
+    ours = fit_linear(matrix, codes[:, None].astype(float), weight, [0, 3], classes=3)
+    theirs = LogisticRegression(max_iter=300).fit(design, codes, weight)
+    np.testing.assert_allclose(ours(matrix), theirs.decision_function(design), atol=1e-6)
+    # gaps, and levels never seen, have a reading too
+    assert np.isfinite(ours(np.array([[np.nan, np.nan], [0.0, -1.0]]))).all()
+    said = cross_fitted(matrix, y, weight, [0, 3])
+    assert said.shape == y.shape
+    assert np.abs(said - fit_linear(matrix, y, weight, [0, 3])(matrix)).max() > 1e-4
+
+
+def test_scores_of_classes_are_scikit_learn_s(rng):
+    n = 500
+    logits = rng.standard_normal((n, 1))
+    p = 1.0 / (1.0 + np.exp(-logits))
+    codes = (rng.random(n) < p[:, 0]).astype(int)
+    weight = rng.random(n) + 0.1
+    both = np.concatenate([1.0 - p, p], axis=1)
+    found = of_classes("new", both, codes, weight, linear=logits, shares=np.array([0.5, 0.5]))
+    for who in ("model", "linear"):
+        np.testing.assert_allclose(found.scores[who]["log_loss"], log_loss(codes, both, sample_weight=weight))
+        np.testing.assert_allclose(found.scores[who]["auc"], roc_auc_score(codes, p[:, 0], sample_weight=weight))
+    np.testing.assert_allclose(found.scores["shares"]["log_loss"], np.log(2.0))
+    curve = found.curve()
+    assert ((curve["lower"] <= curve["expected"]) & (curve["expected"] <= curve["upper"])).sum() >= 8
+    np.testing.assert_allclose(curve["n"].sum(), weight.sum())
+
+
+def test_several_targets_have_scores_each(rng):
+    x = rng.random((200, 2))
+    y = pd.DataFrame({"a": x[:, 0] + 0.1 * rng.standard_normal(200), "b": 100.0 * rng.standard_normal(200)})
+    model = vb.AdditiveRegressor(random_state=0).fit(x, y)
+    assert model.target_names_ == ["a", "b"]
+    own = model.evaluation_.scores["model"]
+    assert own["rmse 0"] < 0.15
+    assert own["rmse 1"] > 50.0
+    assert "rmse 0" in str(model.evaluation_)
+    with pytest.raises(ValueError, match="`y` must have 2 column"):
+        model.evaluate(x, y["a"])
+
+
+def test_rows_that_were_not_fitted_are_scored_in_the_units_of_the_target(rng):
+    x = rng.random((300, 3))
+    y = 1e4 + 1e3 * x[:, 0] + 100.0 * rng.standard_normal(300)
+    model = vb.AdditiveRegressor(random_state=0).fit(x[:200], y[:200])
+    found = model.evaluate(x[200:], y[200:]).scores
+    mean, sd = model.predict(x[200:], return_std=True)
+    np.testing.assert_allclose(found["model"]["rmse"], np.sqrt(np.mean((y[200:] - mean) ** 2)))
+    np.testing.assert_allclose(found["model"]["log_density"], model.log_prob(x[200:], y[200:]).mean())
+    np.testing.assert_allclose(
+        found["model"]["coverage_95"], np.mean(np.abs(y[200:] - mean) < stats.norm.ppf(0.975) * sd)
+    )
+    np.testing.assert_allclose(found["mean"]["rmse"], np.sqrt(np.mean((y[200:] - y[:200].mean()) ** 2)))
+
+
+def test_a_conformal_model_is_scored_with_its_own_intervals(rng):
+    x = rng.random((400, 2))
+    y = x[:, 0] + 0.3 * rng.standard_t(2, 400)
+    model = vb.AdditiveRegressor(random_state=0, conformal=True).fit(x[:300], y[:300])
+    low, high = model.predict_interval(x[300:]).T
+    found = model.evaluate(x[300:], y[300:]).scores["model"]
+    np.testing.assert_allclose(found["coverage_95"], vb.metrics.coverage(y[300:], low, high))
