@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test check docs bench clean
 
 demo: $(READY)
-	$(BIN)/python examples/demo.py
+	$(BIN)/vertebra demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2

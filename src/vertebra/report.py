@@ -27,6 +27,9 @@ REAL, DOUBTFUL = 0.95, 0.5
 MOST_CHARTS, MOST_OUTPUTS = 40, 10
 MOST_BOXES = 24
 MOST_LEVELS = 40
+# Values shown of an input with far tails; and, of positive ones, the largest over the smallest from which an axis of
+# powers shows more.
+N_FINE, LONG_TAIL = 200, 300.0
 
 SCORES = {
     "rmse": "RMSE",
@@ -209,7 +212,8 @@ def _what_if(model: Any, outputs: list[str]) -> str:
         '<div class="whatif"><div id="controls" class="card"></div><div class="card sticky">'
         '<div class="soft">Prediction</div><div aria-live="polite"><div class="says" id="says"></div>'
         '<div id="range" class="soft"></div></div>'
-        '<h3>What each term adds</h3><div id="waterfall" class="chart"></div></div></div>'
+        '<h3>What each term adds</h3><div id="sum" class="soft"></div>'
+        '<div id="waterfall" class="chart"></div></div></div>'
     )
 
 
@@ -462,17 +466,20 @@ def _effect(model: Any, term: tuple[str, ...], k: int) -> dict[str, Any] | None:
         return None
     positions = [model._position(name) for name in term]
     columns = [model.schema_.columns[i] for i in positions]
-    table = model.effect(term, output=k)
+    fine = {"points": N_FINE} if len(term) == 1 and columns[0].tail > 0.0 else {}
+    table = model.effect(term, output=k, **fine)
     mean, sd, lower, upper = (table.iloc[:, place].to_numpy(float) for place in range(-4, 0))
     names = [column.name for column in columns]
     if len(term) == 1:
-        outer = model.effect(term, simultaneous=True, output=k)
+        outer = model.effect(term, simultaneous=True, output=k, **fine)
         marginal = model._profile.inputs[positions[0]]
         bands = {"mean": mean, "lower": lower, "upper": upper}
         bands |= {"outer_lower": outer.iloc[:, -2].to_numpy(float), "outer_upper": outer.iloc[:, -1].to_numpy(float)}
         if columns[0].levels:
             return _of_levels(table.iloc[:, 0], marginal, bands) | {"names": names}
-        return _of_number(table.iloc[:, 0].to_numpy(float), marginal, bands) | {"names": names}
+        record = _of_number(table.iloc[:, 0].to_numpy(float), marginal, bands)
+        low, high = float(marginal.edges[0]), float(marginal.edges[-1])
+        return record | {"names": names, "log": bool(fine) and low > 0.0 and high > LONG_TAIL * low}
     # the last input runs fastest
     values = [pd.unique(table.iloc[:, axis]) for axis in range(len(term))]
     shape = tuple(len(v) for v in values)

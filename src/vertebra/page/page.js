@@ -93,18 +93,17 @@
     }
     if (on("data")) {
       traces.push({
-        x: effect.bins.map((b) => 0.5 * (b[0] + b[1])), width: effect.bins.map((b) => b[1] - b[0]), y: effect.bins.map((b) => b[2]),
-        type: "bar", yaxis: "y2", marker: { color: css("--soft"), opacity: 0.45 },
-        hovertemplate: "%{y:.1%} of the rows<extra></extra>",
+        x: effect.bins.map((b) => b[0]).concat(effect.bins[effect.bins.length - 1][1]), y: effect.bins.map((b) => b[2]).concat(0),
+        mode: "lines", line: { shape: "hv", width: 0.5, color: css("--soft") }, fill: "tozeroy", fillcolor: css("--bars"), yaxis: "y2",
+        hovertemplate: "from %{x:.4g}: %{y:.1%} of the rows<extra></extra>",
       });
     }
     const right = effect.missing ? 0.86 : 1;
     plot(node, traces, {
-      xaxis: { title: { text: escaped(short(effect.names[0], 40)) }, domain: [0, right], anchor: on("data") ? "y2" : "y" },
+      xaxis: { title: { text: escaped(short(effect.names[0], 40)) }, domain: [0, right], anchor: on("data") ? "y2" : "y", type: effect.log ? "log" : "linear" },
       xaxis3: { domain: [0.9, 1], anchor: on("data") ? "y2" : "y", showgrid: false },
       yaxis: { title: { text: escaped(unit) }, domain: on("data") ? [0.2, 1] : [0, 1], zeroline: true },
-      yaxis2: { domain: [0, 0.14], showticklabels: false, showgrid: false, zeroline: false },
-      bargap: 0,
+      yaxis2: { domain: [0, 0.14], showticklabels: false, showgrid: false, zeroline: false, rangemode: "tozero" },
     });
   }
 
@@ -152,9 +151,9 @@
     plot(node, [first, second], {
       margin: { l: 60, r: 20, t: 30, b: 48 },
       xaxis: { title: { text: names[0] }, domain: wide ? [0, 0.42] : [0, 1], anchor: "y" },
-      yaxis: { title: { text: names[1] }, domain: wide ? [0, 1] : [0.6, 1], anchor: "x" },
+      yaxis: { title: { text: names[1], standoff: 12 }, domain: wide ? [0, 1] : [0.6, 1], anchor: "x" },
       xaxis2: { title: { text: names[0] }, domain: wide ? [0.58, 1] : [0, 1], anchor: "y2" },
-      yaxis2: { domain: wide ? [0, 1] : [0, 0.4], anchor: "x2" },
+      yaxis2: { domain: wide ? [0, 1] : [0, 0.4], anchor: "x2", showticklabels: !wide || typeof effect.y[0] === "number" },
       annotations: titles.map(([text, x, y]) => ({ text: escaped(text), x: x, y: y, xref: "paper", yref: "paper", yanchor: "bottom", showarrow: false })),
     });
   }
@@ -581,7 +580,9 @@
       const start = origin + unit * own.constant.mean;
       let at = start;
       const bases = rows.map((row) => { const base = at; at += row.mean; return base; });
-      const names = rows.map((row, k) => escaped(short(row.label, 32)) + "\u200b".repeat(k));
+      const names = rows.map((row, k) => escaped(short(row.label, node.clientWidth > 480 ? 32 : 16)) + "\u200b".repeat(k));
+      const sum = "From the average, " + shown(start, Math.abs(unit) / 100) + ", to " + shown(at, Math.abs(unit) / 100) + ".";
+      document.getElementById("sum").textContent = sum;
       node.dataset.terms = JSON.stringify(own.terms.map((t) => ({ inputs: t.inputs, mean: unit * t.mean, sd: unit * t.sd })));
       node.style.height = Math.max(9, 1.7 * rows.length + 6) + "rem";
       plot(node, [{
@@ -592,7 +593,7 @@
         customdata: rows.map((row) => [escaped(row.label), row.mean, row.mean - 1.96 * row.sd, row.mean + 1.96 * row.sd]),
         hovertemplate: "%{customdata[0]}: %{customdata[1]:+.4g}<br>95 % from %{customdata[2]:.4g} to %{customdata[3]:.4g}<extra></extra>",
       }], {
-        xaxis: { title: { text: "from " + shown(start, Math.abs(unit) / 100) + " (average) to " + shown(at, Math.abs(unit) / 100) + ", in " + escaped(data.unit) }, zeroline: false },
+        xaxis: { title: { text: escaped(short(data.unit, 40)) }, zeroline: false, nticks: 6, tickangle: 0 },
         yaxis: { autorange: "reversed", type: "category" },
         shapes: [start, at].map((x) => ({ type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1, line: { color: css("--soft"), dash: "dot", width: 1 } })),
       });
