@@ -1,6 +1,6 @@
 """The paper's schemes beside each other, on the same clusters of Friedman's function.
 
-    python examples/schemes.py
+python examples/schemes.py
 """
 
 import time

@@ -8,14 +8,17 @@ import inspect
 import pathlib
 import re
 
+import matplotlib
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/build-a-network.md"])
-def test_the_code_in_the_document_runs(name):
+@pytest.mark.parametrize("name", ["README.md", "docs/build-a-network.md", "docs/looking.md"])
+def test_the_code_in_the_document_runs(name, tmp_path, monkeypatch):
+    matplotlib.use("Agg")
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.DOTALL)
     assert blocks
     exec("\n".join(blocks), {})

@@ -28,7 +28,7 @@ from vertebra.structure import (
     search,
     strongest,
 )
-from vertebra.systems import SEEN, UNSEEN, system_of
+from vertebra.systems import SEEN, UNSEEN, columns, system_of
 
 
 def rows_of(x, y, weight=None, n_levels=None, *, rough=False, noise_variance=None):
@@ -405,3 +405,34 @@ def test_pairs_too_weak_to_be_seen_alone_are_seen_together_and_enter():
     assert len(added.basis.terms) > 12
     assert _add_together(model, pairs, {}, 1e-300, lambda: False) is model
     assert _add_together(model, pairs, {}, 0.0025, lambda: True) is model
+
+
+def test_where_noise_is_faint_products_of_rough_functions_keep_all_digits(monkeypatch):
+    monkeypatch.setattr("vertebra.structure.MUCH_WORK", 0)
+    rng = np.random.default_rng(0)
+    x = rng.random((400, 2))
+    systems = [system_of(column, np.ones(400), rough=True) for column in x.T]
+    values = [s(c) for s, c in zip(systems, x.T, strict=True)]
+    blocks = basis_of(systems, [(0,), (1,)]).blocks
+    phi = np.concatenate([columns(values, b.term, b.index) for b in blocks], axis=1)
+    exact = (phi - phi.mean(axis=0)).T @ (phi - phi.mean(axis=0))
+    errors = []
+    for faint in (False, True):
+        rows = Rows(systems, values, x[:, 0], np.ones(400))
+        rows.faint = faint
+        rows.learn_products(blocks, blocks)
+        errors.append(np.abs(rows.gram(blocks, blocks) - exact).max())
+    # single precision of sums of 400, and double
+    assert errors[0] > 1e-6
+    assert errors[1] < 1e-10
+
+
+def test_all_main_effects_stay_where_many_poor_readings_of_one_thing_are_likelier_than_one():
+    rng = np.random.default_rng(0)
+    cause = rng.standard_normal(200)
+    x = cause[:, None] + 1.5 * rng.standard_normal((200, 8))
+    y = cause + 0.5 * rng.standard_normal(200)
+    assert {(i,) for i in range(8)} <= set(search(rows_of(x, y))[0].terms)
+    # and what has nothing to do with it is left out
+    found = search(rows_of(rng.random((200, 8)), y))[0].terms
+    assert len(found) < 8

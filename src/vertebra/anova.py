@@ -78,7 +78,12 @@ class Effect(NamedTuple):
     def _repr_html_(self) -> str:
         label = " × ".join(f"x{i}" for i in self.term) or "the constant"
         return display.effect(
-            label, self.strength, self.interval(), [axis.points for axis in self.axes], self.mean, self.sd
+            label,
+            self.strength,
+            self.interval(),
+            [axis.points for axis in self.axes],
+            np.asarray(self.mean),
+            np.asarray(self.sd),
         )
 
     def band(

@@ -59,7 +59,7 @@ def effect(
     label: str,
     strength: float,
     interval: tuple[float, float],
-    points: Sequence[Float[np.ndarray, " m"]],
+    points: Sequence[Float[np.ndarray, " _"]],
     mean: Float[np.ndarray, "*grid"],
     sd: Float[np.ndarray, "*grid"],
 ) -> str:

@@ -579,7 +579,7 @@ def _number(value: float) -> str:
 
 
 def _percent(share: float, places: int = 1) -> str:
-    return f"{100.0 * share:.{places}f} %".replace("-", "−")
+    return f"{100.0 * share:.{places}f}\u00a0%".replace("-", "−")
 
 
 def _probability(value: float) -> str:
