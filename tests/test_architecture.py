@@ -21,7 +21,7 @@ ROOMS = [
     {"tabular"},
     {"prediction", "explanation"},
     {"estimators"},
-    {"archive", "export", "whatif", "plot"},
+    {"archive", "export", "whatif", "plot", "chartdata"},
     {"report"},
     {"tablefile", "terminal"},
     {"roles", "answers"},

@@ -24,19 +24,11 @@ def check_additive(model: Any) -> None:
         raise Refused(f"a {type(model).__name__} has no terms: fit an additive model.")
 
 
-def outputs_of(model: Any) -> list[str]:
-    """What has effects of its own: targets, or classes where there are more than two."""
-    if not is_classifier(model):
-        return model.target_names_
-    labels = [str(each) for each in model.classes_.tolist()]
-    return labels if len(labels) > 2 else labels[1:]
-
-
 def output_number(model: Any, name: str | None) -> int:
     """The place of an output, the first unless it is named."""
     if name is None:
         return 0
-    names = outputs_of(model)
+    names = model._output_names()
     if name not in names:
         raise Refused(f"--output {name!r} is not known: there is {', '.join(names[:20])}.")
     return names.index(name)
@@ -92,7 +84,7 @@ def predictions(
             behind = f"_{target}" if len(targets) > 1 else ""
             columns |= {name + behind: values if values.ndim == 1 else values[:, k] for name, values in named.items()}
     if terms:
-        outputs = outputs_of(model)
+        outputs = model._output_names()
         for k, output in enumerate(outputs):
             behind = f"_{output}" if len(outputs) > 1 else ""
             parts = model.eval_terms(x, output=k)
@@ -104,7 +96,7 @@ def predictions(
 
 def all_effects(model: Any) -> pd.DataFrame:
     """The effects of every output, with its name where there are several."""
-    outputs = outputs_of(model)
+    outputs = model._output_names()
     if len(outputs) == 1:
         return model.effects()
     each = [model.effects(output=k) for k in range(len(outputs))]
@@ -117,7 +109,7 @@ def terms_of(model: Any) -> list[list[str]]:
     """Every term, of any output, strongest first in its own."""
     if not is_additive(model):
         return []
-    found = [tuple(term) for k in range(len(outputs_of(model))) for term in model.effects(output=k)["term"]]
+    found = [tuple(term) for k in range(len(model._output_names())) for term in model.effects(output=k)["term"]]
     return [list(term) for term in dict.fromkeys(found)]
 
 

@@ -24,6 +24,14 @@ N_BINS = 10
 # Categories of more levels are left out of the linear model.
 MOST_LEVELS = 64
 N_FOLDS = 5
+WORDS = {
+    "rmse": "RMSE",
+    "r2": "R²",
+    "coverage_95": "95 % coverage",
+    "log_density": "log density",
+    "log_loss": "log loss",
+    "auc": "AUC",
+}
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,12 @@ class Evaluation:
 
     def __str__(self) -> str:
         return f"On {self.n} rows ({self.method}):\n{self.table().round(4).to_string(na_rep='')}"
+
+
+def score_words(name: str, targets: Sequence[str]) -> str:
+    """A score for people; of several targets it bears its own."""
+    score, _, target = name.partition(" ")
+    return WORDS.get(score, score) + (f" of {targets[int(target)]}" if target else "")
 
 
 def of_numbers(

@@ -13,9 +13,9 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from vertebra.evaluation import LEFT_OUT, Evaluation
+from vertebra.chartdata import MOST_CHARTS, charts, label
+from vertebra.evaluation import LEFT_OUT, Evaluation, score_words
 from vertebra.likelihoods import Poisson
 from vertebra.profile import Marginal
 from vertebra.storage import libraries, put
@@ -23,23 +23,9 @@ from vertebra.whatif import tables
 
 # A term is called real from this probability on; below the other it stands there for an interaction's sake.
 REAL, DOUBTFUL = 0.95, 0.5
-# Terms with a chart each, and targets or classes shown.
-MOST_CHARTS, MOST_OUTPUTS = 40, 10
-MOST_BOXES = 24
-MOST_LEVELS = 40
-# Values shown of an input with far tails; and, of positive ones, the largest over the smallest from which an axis of
-# powers shows more.
-N_FINE, LONG_TAIL = 200, 300.0
+# Targets or classes, sub-networks, and bars of a histogram shown.
+MOST_OUTPUTS, MOST_BOXES, MOST_BARS = 10, 24, 40
 
-SCORES = {
-    "rmse": "RMSE",
-    "r2": "R²",
-    "coverage_95": "coverage of 95 % intervals",
-    "log_density": "mean log density",
-    "log_loss": "log loss",
-    "accuracy": "accuracy",
-    "auc": "AUC",
-}
 METHODS = {
     "model": "this model",
     "linear": "linear model",
@@ -59,13 +45,13 @@ def write(model: Any, path: str | os.PathLike[str], X: Any = None, y: Any = None
 def page(model: Any, evaluation: Evaluation | None) -> str:
     """The page as text."""
     model._check_fitted()
-    outputs = _outputs(model)
+    outputs = model._output_names()[:MOST_OUTPUTS]
     unit = _unit(model)
     data = {
         "is_classifier": hasattr(model, "classes_"),
         "unit": unit,
         "calibration": evaluation.calibration if evaluation is not None else None,
-        "outputs": [_payload(model, k) for k in range(len(outputs))],
+        "outputs": [charts(model, k) for k in range(len(outputs))],
         "model": tables(model),
     }
     # in a script element only "<" could end it early
@@ -177,7 +163,7 @@ def _what_is_real(model: Any) -> list[str]:
         f"{n_inputs} of {len(model.schema_.columns)} inputs act, and {pairs or 'no'} interaction{'s' * (pairs != 1)}, "
         f"with a probability of at least {_percent(REAL, 0)} each."
     ]
-    top = [f"<b>{escape(_label(row.term))}</b> ({_percent(row.sobol, 0)})" for row in real.head(5).itertuples()]
+    top = [f"<b>{escape(label(row.term))}</b> ({_percent(row.sobol, 0)})" for row in real.head(5).itertuples()]
     texts.append(f"Strongest, with their share of what varies: {', '.join(top)}.")
     return texts
 
@@ -187,11 +173,11 @@ def _what_is_uncertain(model: Any) -> list[str]:
     doubtful = table[(table["probability"] >= DOUBTFUL) & (table["probability"] < REAL)]
     texts = []
     if len(doubtful):
-        names = ", ".join(escape(_label(term)) for term in doubtful["term"].head(6))
+        names = ", ".join(escape(label(term)) for term in doubtful["term"].head(6))
         texts.append(f"Perhaps real, perhaps not: {names}.")
     vague = table[(table["probability"] >= REAL) & (table["sd"] > 0.25 * table["strength"])]
     if len(vague):
-        names = ", ".join(escape(_label(term)) for term in vague["term"].head(6))
+        names = ", ".join(escape(label(term)) for term in vague["term"].head(6))
         texts.append(f"Real, but of a size known only roughly: {names}.")
     texts += [escape(warning) for warning in model.diagnostics_.warnings[:3]]
     return texts or ["Nothing stands out: every effect found is clear, and the fit raised no warning."]
@@ -254,7 +240,7 @@ def _one_output(model: Any, k: int) -> str:
         weak = ' class="weak"' if row.probability < DOUBTFUL else ""
         bar = f'<span class="bar" style="width:{max(0.1, 5.0 * row.sobol / largest):.2f}rem"></span>'
         rows.append(
-            f"<tr{weak}><td>{escape(_label(row.term))}</td><td>{_number(row.strength)}</td>"
+            f"<tr{weak}><td>{escape(label(row.term))}</td><td>{_number(row.strength)}</td>"
             f"<td>{_number(row.lower)} to {_number(row.upper)}</td><td class='text'>{bar} {_percent(row.sobol)}</td>"
             f"<td>{_probability(row.probability)}</td></tr>"
         )
@@ -267,11 +253,11 @@ def _one_output(model: Any, k: int) -> str:
         wide = " two" if len(term) > 1 else ""
         body = (
             f'<div class="chart" data-chart="effect" data-output="{k}" data-term="{j}" role="img" '
-            f'aria-label="{escape(_label(term), quote=True)}"></div>'
+            f'aria-label="{escape(label(term), quote=True)}"></div>'
             if len(term) <= 3
             else "<p>A term of more than three inputs: see <code>model.effect</code>.</p>"
         )
-        charts.append(f'<div class="card{wide}"><h3>{escape(_label(term))}</h3>{body}</div>')
+        charts.append(f'<div class="card{wide}"><h3>{escape(label(term))}</h3>{body}</div>')
     more = len(table) - MOST_CHARTS
     rest = f"<p>And {more} weaker terms without a chart.</p>" if more > 0 else ""
     strengths = f'<div class="chart" data-chart="strengths" data-output="{k}" role="img" aria-label="Strengths"></div>'
@@ -285,7 +271,7 @@ def _accuracy(model: Any, evaluation: Evaluation | None) -> str:
     if evaluation is None:
         return "<p>Not measured. <code>model.report(path, X, y)</code> measures it on rows that were not fitted.</p>"
     names = list(evaluation.scores["model"])
-    head = "".join(f"<th>{escape(_score_name(model, name))}</th>" for name in names)
+    head = "".join(f"<th>{escape(score_words(name, model.target_names_))}</th>" for name in names)
     rows = []
     for who, scores in evaluation.scores.items():
         cells = "".join(f"<td>{_number(scores[name]) if name in scores else '–'}</td>" for name in names)
@@ -308,7 +294,7 @@ def _structure(model: Any) -> str:
     clusters = [tuple(c) for c in model.clusters_]
     if not clusters:
         return "<p>No input was found to act: the model is a constant.</p>"
-    groups = "; ".join(escape(_label(c)) for c in clusters[:MOST_BOXES])
+    groups = "; ".join(escape(label(c)) for c in clusters[:MOST_BOXES])
     more = f", and {len(clusters) - MOST_BOXES} more" if len(clusters) > MOST_BOXES else ""
     return (
         f"<p>The prediction is a sum of {len(clusters)} sub-network{'s' * (len(clusters) != 1)}, each of which reads "
@@ -382,7 +368,7 @@ def _data_row(name: str, kind: str, marginal: Marginal, levels: Sequence[Any], a
 
 
 def _spark(shares: np.ndarray) -> str:
-    shown = shares[:MOST_LEVELS]
+    shown = shares[:MOST_BARS]
     top = max(float(shown.max(initial=0.0)), 1e-12)
     step = 100.0 / max(len(shown), 1)
     bars = "".join(
@@ -444,107 +430,7 @@ def _is_default(value: Any, default: Any) -> bool:
     return value is default or (isinstance(value, int | float | str) and value == default)
 
 
-# Data of the charts
-
-
-def _payload(model: Any, k: int) -> dict[str, Any]:
-    table = model.effects(output=k)
-    strengths = [
-        {
-            "label": _label(row.term),
-            "order": row.order,
-            **{name: float(getattr(row, name)) for name in ("strength", "lower", "upper", "sobol", "probability")},
-        }
-        for row in table.head(MOST_CHARTS).itertuples()
-    ]
-    effects = [_effect(model, term, k) for term in table["term"].head(MOST_CHARTS)]
-    return {"strengths": strengths, "effects": effects}
-
-
-def _effect(model: Any, term: tuple[str, ...], k: int) -> dict[str, Any] | None:
-    if len(term) > 3:
-        return None
-    positions = [model._position(name) for name in term]
-    columns = [model.schema_.columns[i] for i in positions]
-    fine = {"points": N_FINE} if len(term) == 1 and columns[0].tail > 0.0 else {}
-    table = model.effect(term, output=k, **fine)
-    mean, sd, lower, upper = (table.iloc[:, place].to_numpy(float) for place in range(-4, 0))
-    names = [column.name for column in columns]
-    if len(term) == 1:
-        outer = model.effect(term, simultaneous=True, output=k, **fine)
-        marginal = model._profile.inputs[positions[0]]
-        bands = {"mean": mean, "lower": lower, "upper": upper}
-        bands |= {"outer_lower": outer.iloc[:, -2].to_numpy(float), "outer_upper": outer.iloc[:, -1].to_numpy(float)}
-        if columns[0].levels:
-            return _of_levels(table.iloc[:, 0], marginal, bands) | {"names": names}
-        record = _of_number(table.iloc[:, 0].to_numpy(float), marginal, bands)
-        low, high = float(marginal.edges[0]), float(marginal.edges[-1])
-        return record | {"names": names, "log": bool(fine) and low > 0.0 and high > LONG_TAIL * low}
-    # the last input runs fastest
-    values = [pd.unique(table.iloc[:, axis]) for axis in range(len(term))]
-    shape = tuple(len(v) for v in values)
-    mean, sd, zero = (v.reshape(shape) for v in (mean, sd, (lower <= 0.0) & (upper >= 0.0)))
-    x, y = (_axis(values[axis]) for axis in (0, 1))
-    if len(term) == 2:
-        values = {"mean": _grid(mean.T), "sd": _grid(sd.T), "zero": zero.T.tolist()}
-        return {"kind": "map", "names": names, "x": x, "y": y, **values}
-    shown = range(min(shape[2], 8))
-    parts = [
-        {"at": _axis(values[2][[j]])[0], "mean": _grid(mean[:, :, j].T), "zero": zero[:, :, j].T.tolist()}
-        for j in shown
-    ]
-    return {"kind": "slices", "names": names, "x": x, "y": y, "slices": parts}
-
-
-def _of_number(x: np.ndarray, marginal: Marginal, bands: dict[str, np.ndarray]) -> dict[str, Any]:
-    seen = ~np.isnan(x)
-    record: dict[str, Any] = {"kind": "curve", "x": _rounded(x[seen])}
-    record |= {name: _rounded(values[seen]) for name, values in bands.items()}
-    record["bins"] = [
-        [float(low), float(high), float(share)]
-        for low, high, share in zip(marginal.edges[:-1], marginal.edges[1:], marginal.shares, strict=True)
-    ]
-    gap = {name: float(bands[name][~seen][0]) for name in ("mean", "lower", "upper")} if not seen.all() else None
-    return record | {"missing": gap}
-
-
-def _of_levels(labels: pd.Series, marginal: Marginal, bands: dict[str, np.ndarray]) -> dict[str, Any]:
-    """All levels, or of very many those with the largest and the smallest effects."""
-    kept = np.arange(len(labels))
-    if len(labels) > MOST_LEVELS:
-        order = np.argsort(bands["mean"], kind="stable")
-        kept = np.concatenate([order[: MOST_LEVELS // 2], order[-MOST_LEVELS // 2 :]])
-    shares = np.append(marginal.shares, marginal.missing)
-    return {
-        "kind": "levels",
-        "labels": [str(labels.iloc[i]) for i in kept],
-        "shares": [float(shares[min(i, len(shares) - 1)]) for i in kept],
-        **{name: _rounded(values[kept]) for name, values in bands.items()},
-    }
-
-
-def _axis(values: Any) -> list[Any]:
-    array = np.asarray(values)
-    return _rounded(array) if array.dtype.kind == "f" else [str(v) for v in array]
-
-
-def _grid(values: np.ndarray) -> list[list[float]]:
-    return [_rounded(row) for row in values]
-
-
-def _rounded(values: np.ndarray) -> list[float]:
-    return [float(f"{v:.6g}") for v in values]
-
-
 # Small things
-
-
-def _outputs(model: Any) -> list[str]:
-    """What effects are shown of: the logit of the second of two classes, every class, or every target."""
-    classes = [str(c) for c in getattr(model, "classes_", [])]
-    if classes:
-        return classes[1:] if len(classes) == 2 else classes[:MOST_OUTPUTS]
-    return model.target_names_[:MOST_OUTPUTS]
 
 
 def _unit(model: Any) -> str:
@@ -557,15 +443,6 @@ def _unit(model: Any) -> str:
 
 def _options(outputs: list[str]) -> str:
     return "".join(f'<option value="{k}">{escape(name)}</option>' for k, name in enumerate(outputs))
-
-
-def _score_name(model: Any, name: str) -> str:
-    base, _, target = name.partition(" ")
-    return SCORES.get(base, base) + (f", {model.target_names_[int(target)]}" if target else "")
-
-
-def _label(term: Sequence[str]) -> str:
-    return " × ".join(term)
 
 
 def _short(text: str, most: int) -> str:

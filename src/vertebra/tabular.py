@@ -132,6 +132,11 @@ class TableEstimator(BaseEstimator):
     def _names(self) -> list[str]:
         return [column.name for column in self.schema_.columns]
 
+    def _output_names(self) -> list[str]:
+        """What has effects of its own: the second of two classes, every class of more, every target."""
+        classes = [str(c) for c in getattr(self, "classes_", [])]
+        return (classes[1:] if len(classes) == 2 else classes) or self.target_names_
+
     def save(self, path: Any) -> None:
         """Writes the fitted model to one file, which `vertebra.load` reads; an older file there is replaced at once."""
         from vertebra.archive import save

@@ -17,15 +17,6 @@ N_SHOWN = 15
 # Columns of a file: nothing is cut where nobody looks.
 WIDTH = 200
 
-SCORES = {
-    "rmse": "RMSE",
-    "r2": "R²",
-    "coverage_95": "95 % coverage",
-    "log_density": "log density",
-    "log_loss": "log loss",
-    "auc": "AUC",
-}
-
 
 def console(quiet: bool = False) -> Console:
     """Standard output for people. Nothing in their names is markup."""
@@ -91,10 +82,12 @@ def say_effects(
 
 def say_fit(say: Console, model: Any) -> None:
     """Accuracy, and what to think of the fit."""
+    from vertebra.evaluation import score_words
+
     if model.evaluation_ is not None:
         evaluation = model.evaluation_
         scores = list(dict.fromkeys(name for own in evaluation.scores.values() for name in own))
-        table = plain_table("", *(_score_name(model, name) for name in scores))
+        table = plain_table("", *(printable(score_words(name, model.target_names_)) for name in scores))
         for who, own in evaluation.scores.items():
             values = [own.get(name, math.nan) for name in scores]
             table.add_row(who, *("" if math.isnan(value) else f"{value:.4g}" for value in values))
@@ -103,13 +96,6 @@ def say_fit(say: Console, model: Any) -> None:
         say.print(table)
     say.print()
     say_lines(say, str(model.diagnostics_).split("\n"))
-
-
-def _score_name(model: Any, name: str) -> str:
-    """A score in words; of several targets it bears the number of its target."""
-    score, _, k = name.partition(" ")
-    words = SCORES.get(score, printable(score))
-    return f"{words} {printable(model.target_names_[int(k)])}" if k else words
 
 
 def say_lines(say: Console, lines: Iterable[str]) -> None:
