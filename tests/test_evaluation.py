@@ -145,3 +145,28 @@ def test_a_conformal_model_is_scored_with_its_own_intervals(rng):
     low, high = model.predict_interval(x[300:]).T
     found = model.evaluate(x[300:], y[300:]).scores["model"]
     np.testing.assert_allclose(found["coverage_95"], vb.metrics.coverage(y[300:], low, high))
+
+
+def test_a_linear_model_that_saw_two_of_three_classes_tells_these_apart(rng):
+    x = rng.standard_normal((100, 1))
+    codes = 2.0 * (x[:, 0] > 0)  # the classes 0 and 2
+    logits = fit_linear(x, codes[:, None], np.ones(100), [0], classes=3)(x)
+    assert (np.argmax(logits, axis=1) == codes).mean() > 0.95
+    assert (logits[:, 1] < -20.0).all()
+
+
+def test_rows_of_no_weight_do_not_count_and_odd_targets_are_refused(rng):
+    x = rng.random((80, 2))
+    y = (x[:, 0] + 0.1 * rng.standard_normal(80) > 0.5).astype(int)
+    model = vb.AdditiveClassifier(random_state=0).fit(x, y)
+    weight = (x[:, 1] > 0.5).astype(float)
+    kept = weight > 0
+    assert model.evaluate(x, y, weight) == model.evaluate(x[kept], y[kept])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.evaluate(x, y[:40])
+    with pytest.raises(ValueError, match="at least one non-zero number"):
+        model.evaluate(x, y, np.zeros(80))
+    counts = vb.AdditiveRegressor(random_state=0, likelihood="poisson").fit(x, rng.poisson(2.0, 80))
+    with pytest.raises(ValueError, match="`y`"):
+        counts.evaluate(x, np.full(80, -1.0))
+    assert np.isnan(counts.evaluate(x[:3], [2.0, 2.0, 2.0]).scores["model"]["r2"])

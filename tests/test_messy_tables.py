@@ -478,6 +478,14 @@ def test_the_conformal_score_is_the_first_that_keeps_its_promise(m, level):
         assert place == (keeps.index(True) + 1 if any(keeps) else m)
 
 
+def test_a_row_that_stands_there_twenty_times_is_one_row_to_calibrate_on():
+    rng = np.random.default_rng(0)
+    x, y = uneven(60, rng)
+    once = vb.AdditiveRegressor(conformal=True, random_state=0).fit(x, y)
+    often = vb.AdditiveRegressor(conformal=True, random_state=0).fit(np.repeat(x, 20, axis=0), np.repeat(y, 20))
+    assert len(once._conformal) == len(often._conformal) == 12
+
+
 def test_with_too_few_rows_to_calibrate_on_a_conformal_interval_promises_nothing():
     rng = np.random.default_rng(0)
     x, y = uneven(20, rng)

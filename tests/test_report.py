@@ -206,10 +206,11 @@ def test_the_panel_works_by_keyboard_alone(models, opened):
     assert tab.evaluate("document.activeElement.getAttribute('aria-valuetext')")
     # every control can be reached, and has a name
     seen = set()
+    tab.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)")
     for _ in range(60):
         tab.keyboard.press("Tab")
         seen.add(tab.evaluate("document.activeElement.id || document.activeElement.tagName"))
-    assert {"level", "reset"} <= seen or len(seen) > 10
+    assert {"level", "reset", "theme"} | {f"control-{k}" for k in range(6)} <= seen
     nameless = """[...document.querySelectorAll('input, select, button')].filter(
         e => !e.labels?.length && !e.getAttribute('aria-label') && !e.textContent.trim()).length"""
     assert tab.evaluate(nameless) == 0
@@ -302,3 +303,37 @@ def test_a_model_in_which_nothing_acts_has_a_page_too():
     rng = np.random.default_rng(0)
     model = vb.AdditiveRegressor(random_state=0).fit(rng.random((60, 2)), rng.standard_normal(60))
     assert "No input was found to act" in page(model, model.evaluation_)
+
+
+def test_values_of_columns_that_the_model_does_not_read_stay_out_of_the_page(rng):
+    x = pd.DataFrame({"size": rng.random(200), "email": [f"person{i}@example.org" for i in range(200)]})
+    model = vb.AdditiveRegressor(random_state=0, clusters=[("size",)]).fit(x, x["size"] + 0.1 * rng.random(200))
+    text = page(model, model.evaluation_)
+    assert "person17" not in text
+    assert "email" in text
+
+
+def test_what_is_real_speaks_of_every_target(rng):
+    x = pd.DataFrame(rng.random((500, 3)), columns=["a", "b", "c"])
+    noise = 0.1 * rng.standard_normal((500, 2))
+    y = pd.DataFrame({"u": x["a"] + noise[:, 0], "v": x["b"] + 2.0 * x["b"] * x["c"] + noise[:, 1]})
+    model = vb.AdditiveRegressor(random_state=0).fit(x, y)
+    text = page(model, model.evaluation_)
+    assert "3 of 3 inputs act, and 1 interaction, " in text
+    assert "<b>u</b>: Predictions are off by" in text
+    assert "<b>v</b>: Predictions are off by" in text
+
+
+def test_shares_are_of_the_level_they_stand_beside(rng):
+    city = pd.Categorical(rng.choice(["b", "c", "d"], 300, p=[0.6, 0.3, 0.1]), categories=["a", "b", "c", "d"])
+    x = pd.DataFrame({"city": city})
+    model = vb.AdditiveRegressor(random_state=0).fit(x, (city == "b") + 0.1 * rng.standard_normal(300))
+    effect = data_of(page(model, None))["outputs"][0]["effects"][0]
+    shown = dict(zip(effect["labels"], effect["shares"], strict=True))
+    np.testing.assert_allclose([shown[c] for c in "bcd"], [np.mean(city == c) for c in "bcd"])
+
+
+def test_a_pair_of_inputs_whose_values_look_alike_is_drawn(rng):
+    x = pd.DataFrame({"far": 1e17 + 20.0 * rng.integers(0, 3, 400), "near": rng.random(400)})
+    y = (x["far"] > 1e17 + 10.0) * x["near"] + 0.05 * rng.standard_normal(400)
+    page(vb.AdditiveRegressor(random_state=0, clusters=[("far", "near")]).fit(x, y), None)

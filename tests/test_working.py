@@ -7,7 +7,7 @@ from scipy.special import expit, softmax
 
 from vertebra.addnn import fit_additive
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Poisson, StudentT
-from vertebra.working import DEGREES, STEP, Classes, Counts, HeavyTails, Plain, UnevenNoise
+from vertebra.working import DEGREES, STEP, Classes, Counts, HeavyTails, Plain, Response, UnevenNoise, between
 
 N = 40
 WEIGHT = np.random.default_rng(9).random(N) + 0.5
@@ -289,3 +289,11 @@ def test_heavy_tails_do_not_pull_the_fit():
     assert rmse[0] < rmse[1]
     assert isinstance(robust.likelihood, StudentT)
     assert float(robust.likelihood.degrees) <= 5.0
+
+
+def test_between_two_responses_lie_their_natural_parameters(rng):
+    old, new = (Response(rng.standard_normal(5), rng.random(5), 1.0) for _ in range(2))
+    middle = between(old, new, 0.25)
+    np.testing.assert_allclose(middle.w, 0.75 * old.w + 0.25 * new.w)
+    np.testing.assert_allclose(middle.w * middle.z, 0.75 * old.w * old.z + 0.25 * new.w * new.z)
+    np.testing.assert_allclose(between(old, new, 1.0).z, new.z)

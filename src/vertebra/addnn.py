@@ -4,6 +4,7 @@ posterior of all coefficients, hyper-parameters by evidence and averaged over.
 Where the noise is not Gaussian, the same on the working response of iterated reweighting, up to the best Gaussian q.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,9 +17,10 @@ from vertebra.polynomials import Term, maximal, subsets
 from vertebra.structure import Model, Rows, Structure, fit_basis, grown, model_of, most_columns, search, strongest
 from vertebra.systems import System, system_of
 from vertebra.terms import SumOfTerms
-from vertebra.working import Classes, Plain, Working, left_out
+from vertebra.working import Classes, Plain, Response, Working, between, left_out
 
 N_REWEIGHTINGS = 12
+LEAST_STEP = 0.1
 # Models of more columns are fitted by rounds of MacKay's updates, and not averaged over hyper-parameters.
 MAX_EXACT = 900
 N_ROUNDS = 12
@@ -27,7 +29,9 @@ ROWS_PER_MAIN, LEAST_GAIN = 8, 3.0
 # The p-value up to which a term is in the model that terms are looked at again from.
 SEEN_AGAIN = 1e-3
 # A fit is checked on rows left out where their mean leverage is larger, fold by fold; of many rows one fold is enough.
-MUCH_LEVERAGE, ROWS_TO_CHECK, N_FOLDS, ROWS_FOR_ONE_FOLD, MOST_WIDENED = 0.1, 60, 3, 3000, 4.0
+MUCH_LEVERAGE, ROWS_TO_CHECK, N_FOLDS, ROWS_FOR_ONE_FOLD = 0.1, 60, 3, 3000
+# By what share variances are usually too small, and at most.
+USUAL_EXCESS, MOST_EXCESS = 0.2, 3.0
 # Rough functions are tried with so many rows, on main effects and the strongest pairs.
 ROWS_FOR_ROUGH, ROWS_PER_COLUMN, N_COMPARED = 200, 3, 4
 # Noise of a smaller share of the variance of y is faint.
@@ -52,7 +56,10 @@ class _Data(NamedTuple):
 
     def rows(self, f, variance) -> list[Rows]:
         """Of every latent function, near f."""
-        return [Rows(self.systems, self.values, *response) for response in self.working.responses(f, variance)]
+        return self.rows_of(self.working.responses(f, variance))
+
+    def rows_of(self, responses: list[Response]) -> list[Rows]:
+        return [Rows(self.systems, self.values, *response) for response in responses]
 
 
 def fit_additive(
@@ -146,9 +153,9 @@ def _overconfidence(x, y, weight, rng, settings: dict[str, Any]) -> Float[np.nda
         mean, variance = part.terms.moments(x[out])
         squares += weight[out] @ ((y[out] - mean) ** 2 / (variance + np.array(part.noise)))
         mass += weight[out].sum()
-    ratio = squares / mass
-    # what chance alone would do is not corrected: the mean of m squares has the sd √(2/m)
-    return np.sqrt(np.where(ratio > 1.0 + np.sqrt(2.0 / mass), np.minimum(ratio, MOST_WIDENED), 1.0))
+    # the mean of m squares has the sd √(2/m): as far as that is large beside what is usual, it is not believed
+    excess = np.clip(squares / mass - 1.0, 0.0, MOST_EXCESS)
+    return np.sqrt(1.0 + excess * USUAL_EXCESS**2 / (USUAL_EXCESS**2 + 2.0 / mass))
 
 
 def _data(x, weight, levels, working, *, rough: bool) -> _Data:
@@ -253,13 +260,23 @@ def _settle(basis: Basis, rows: list[Rows], before: Sequence[Model | None]) -> t
 
 
 def _reweight(data: _Data, basis: Basis, models, f, variance, n_rounds: int):
-    """f, its variance at the rows, and the models at the mode, by rounds of a working response and a fit of it."""
-    for _ in range(n_rounds):
-        models = _models(basis, data.rows(f, variance), models, n_rounds=2, is_last=False)
+    """f, its variance at the rows, and the models at the mode, by rounds of a working response and a fit of it.
+
+    A round goes a share of the way from the last responses to the new ones, in w and wz, which are natural parameters:
+    where it comes to rest does not depend on the share. It is halved where a round moves f by more than the one before.
+    """
+    share, last, old = data.working.step, math.inf, None
+    for _ in range(math.ceil(n_rounds / share**2)):
+        new = data.working.responses(f, variance)
+        old = new if old is None else [between(one, other, share) for one, other in zip(old, new, strict=True)]
+        models = _models(basis, data.rows_of(old), models, n_rounds=2, is_last=False)
         before = f
         f, variance = _at_rows(data, models)
-        if np.mean(np.abs(f - before)) < 2e-3 * max(float(f.std()), 1e-3):
+        moved = float(np.mean(np.abs(f - before)))
+        if moved < 2e-3 * share * max(float(f.std()), 1e-3):
             break
+        share = share if moved < last else max(0.5 * share, LEAST_STEP)
+        last = moved
     return f, variance, models
 
 

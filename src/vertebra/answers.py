@@ -160,4 +160,6 @@ def written(path: pathlib.Path) -> dict[str, Any]:
     """What the file says about its making; it was checked when it was loaded."""
     with safe_open(path, "np") as file:
         metadata = file.metadata()
-    return {"format": int(metadata["vertebra_format"]), "versions": json.loads(metadata["libraries"])}
+    versions = json.loads(metadata["libraries"])
+    known = {str(name): str(version) for name, version in versions.items()} if isinstance(versions, dict) else {}
+    return {"format": int(metadata["vertebra_format"]), "versions": known}

@@ -24,7 +24,7 @@ from vertebra.estimators import (
     SkeletonClassifier,
     SkeletonRegressor,
 )
-from vertebra.evaluation import Evaluation, Linear
+from vertebra.evaluation import WORDS, Evaluation, Linear
 from vertebra.evidence import Basis, Block
 from vertebra.likelihoods import (
     Bernoulli,
@@ -143,7 +143,9 @@ def _restored(cls: Any, header: dict, arrays: dict[str, np.ndarray]) -> Any:
     model._profile = _profile_in(header["profile"], arrays, model.schema_)
     linear = [_floats(arrays[f"linear/{name}"], 2 if name == "coefficients" else 1) for name in LINEAR_ARRAYS]
     model._linear = Linear(tuple(int(n) for n in header["linear"]), *linear)
-    model.evaluation_ = _evaluation_in(header["evaluation"]) if "evaluation" in header else None
+    model.evaluation_ = (
+        _evaluation_in(header["evaluation"], len(model.target_names_)) if "evaluation" in header else None
+    )
     if "classes" in header:
         model.classes_ = _classes_in(header["classes"])
     else:
@@ -223,12 +225,25 @@ def _profile_in(record: dict[str, Any], arrays: dict[str, np.ndarray], schema: S
     return Profile(int(record["n_rows"]), float(record["weight"]), inputs, marginals("targets"), means)
 
 
-def _evaluation_in(record: dict[str, Any]) -> Evaluation:
+def _evaluation_in(record: dict[str, Any], n_targets: int) -> Evaluation:
     scores = {
         str(who): {str(k): float("nan") if v is None else float(v) for k, v in own.items()}
         for who, own in record["scores"].items()
     }
     calibration = {str(k): [float(v) for v in values] for k, values in record["calibration"].items()}
+    if (
+        list(calibration) != ["expected", "observed", "lower", "upper", "n"]
+        or len({*map(len, calibration.values())}) != 1
+    ):
+        raise ValueError("the calibration is not one")
+    error = {"log_loss"} if "shares" in scores else {name for name in scores["model"] if name.startswith("rmse")}
+    for who in ("model", "linear", "shares" if "shares" in scores else "mean"):
+        if not error or not error <= set(scores[who]):
+            raise ValueError(f"the scores of {who!r} lack {sorted(error)}")
+    for name in (name for own in scores.values() for name in own):
+        score, _, target = name.partition(" ")
+        if score not in {*WORDS, "accuracy"} or (target and not 0 <= int(target) < n_targets):
+            raise ValueError(f"a score {name!r}")
     return Evaluation(str(record["method"]), int(record["n"]), scores, calibration)
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from vertebra.explanation import N_SHOWN
 from vertebra.profile import Marginal
+from vertebra.table import date
 
 # Terms with a chart each.
 MOST_CHARTS = 40
@@ -51,18 +53,24 @@ def _effect(model: Any, term: tuple[str, ...], k: int) -> dict[str, Any] | None:
         bands = {"mean": mean, "lower": lower, "upper": upper}
         bands |= {"outer_lower": outer.iloc[:, -2].to_numpy(float), "outer_upper": outer.iloc[:, -1].to_numpy(float)}
         if columns[0].levels:
-            return _of_levels(table.iloc[:, 0], marginal, bands) | {"names": names}
+            return _of_levels(
+                table.iloc[:, 0], dict(zip(columns[0].levels, marginal.shares, strict=True)), marginal, bands
+            ) | {"names": names}
         record = _of_number(table.iloc[:, 0].to_numpy(float), marginal, bands)
+        if columns[0].part == "time":
+            record["x"] = [date(v) for v in record["x"]]
+            record["bins"] = [[date(low), date(high), share] for low, high, share in record["bins"]]
         low, high = float(marginal.edges[0]), float(marginal.edges[-1])
         return record | {"names": names, "log": bool(fine) and low > 0.0 and high > LONG_TAIL * low}
-    # the last input runs fastest
-    values = [pd.unique(table.iloc[:, axis]) for axis in range(len(term))]
-    shape = tuple(len(v) for v in values)
+    # the last input runs fastest; values that look alike may be different ones
+    shape = tuple(len(model._values(i, N_SHOWN[len(term)], missing=False)) for i in positions)
+    grids = [table.iloc[:, axis].to_numpy().reshape(shape) for axis in range(len(term))]
+    values = [np.moveaxis(grid, axis, 0).reshape(shape[axis], -1)[:, 0] for axis, grid in enumerate(grids)]
     mean, sd, zero = (v.reshape(shape) for v in (mean, sd, (lower <= 0.0) & (upper >= 0.0)))
     x, y = (_axis(values[axis]) for axis in (0, 1))
     if len(term) == 2:
-        values = {"mean": _grid(mean.T), "sd": _grid(sd.T), "zero": zero.T.tolist()}
-        return {"kind": "map", "names": names, "x": x, "y": y, **values}
+        maps = {"mean": _grid(mean.T), "sd": _grid(sd.T), "zero": zero.T.tolist()}
+        return {"kind": "map", "names": names, "x": x, "y": y, **maps}
     shown = range(min(shape[2], MOST_SLICES))
     parts = [
         {"at": _axis(values[2][[j]])[0], "mean": _grid(mean[:, :, j].T), "zero": zero[:, :, j].T.tolist()}
@@ -83,17 +91,18 @@ def _of_number(x: np.ndarray, marginal: Marginal, bands: dict[str, np.ndarray]) 
     return record | {"missing": gap}
 
 
-def _of_levels(labels: pd.Series, marginal: Marginal, bands: dict[str, np.ndarray]) -> dict[str, Any]:
+def _of_levels(
+    labels: pd.Series, shares: dict[Any, float], marginal: Marginal, bands: dict[str, np.ndarray]
+) -> dict[str, Any]:
     """All levels, or of very many those with the largest and the smallest effects."""
     kept = np.arange(len(labels))
     if len(labels) > MOST_LEVELS:
         order = np.argsort(bands["mean"], kind="stable")
         kept = np.concatenate([order[: MOST_LEVELS // 2], order[-MOST_LEVELS // 2 :]])
-    shares = np.append(marginal.shares, marginal.missing)
     return {
         "kind": "levels",
         "labels": [str(labels.iloc[i]) for i in kept],
-        "shares": [float(shares[min(i, len(shares) - 1)]) for i in kept],
+        "shares": [float(shares.get(labels.iloc[i], marginal.missing)) for i in kept],
         **{name: _rounded(values[kept]) for name, values in bands.items()},
     }
 

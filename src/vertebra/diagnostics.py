@@ -14,6 +14,8 @@ CONCURVE = 0.95
 COVERAGE_LIMITS, ROWS_FOR_COVERAGE = (0.92, 0.98), 200
 # Noise is uneven where its variance in one of so many parts of an input is so many times that in another.
 UNEVEN, N_PARTS, ROWS_PER_PART = 8.0, 8, 40
+# An error this many times that of a linear model is clearly worse.
+WORSE = 1.1
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,20 @@ def coverage_words(scores: Mapping[str, float], n: float, targets: Sequence[str]
     return notes, warnings
 
 
+def worse_than_linear(scores: Mapping[str, Mapping[str, float]], targets: Sequence[str]) -> list[str]:
+    """Where a linear model predicts rows it did not see clearly better."""
+    found = []
+    for name, own in scores["model"].items():
+        score, _, target = name.partition(" ")
+        if score in ("rmse", "log_loss") and own > WORSE * scores["linear"][name]:
+            whose = f" of {targets[int(target)]}" if target else ""
+            found.append(
+                f"a linear model predicts rows{whose} left out better ({score} {scores['linear'][name]:.4g} against "
+                f"{own:.4g}): the terms found do not hold all that the inputs say, or there are too few rows for them."
+            )
+    return found
+
+
 def uneven_noise(
     away: Float[np.ndarray, "n k"], x: Float[np.ndarray, "n p"], names: Sequence[str], targets: Sequence[str]
 ) -> list[str]:
@@ -86,13 +102,12 @@ def uneven_noise(
     for k, target in enumerate(targets):
         worst = (UNEVEN, "")
         for name, values in zip(names, x.T, strict=True):
-            if not len(x) or len(np.unique(values[~np.isnan(values)])) < 3:
+            if len(x) < N_PARTS * ROWS_PER_PART or len(np.unique(values[~np.isnan(values)])) < 3:
                 continue
-            order = np.argsort(values, kind="stable")
-            parts = np.array_split(away[order, k] ** 2, N_PARTS)
-            means = np.array([part.mean() for part in parts])
-            # a part's mean square is off by √(2/m) of itself by chance, by more with tails
-            if len(parts[0]) >= ROWS_PER_PART and (ratio := means.max() / max(means.min(), 1e-12)) > worst[0]:
+            parts = np.array_split(np.abs(away[np.argsort(values, kind="stable"), k]), N_PARTS)
+            # squares of mean distances, not means of squares, which tails would decide
+            means = np.array([part.mean() ** 2 for part in parts])
+            if (ratio := float(means.max() / max(means.min(), 1e-12))) > worst[0]:
                 worst = (ratio, name)
         if worst[1]:
             whose = f" of {target}" if len(targets) > 1 else ""

@@ -29,7 +29,7 @@ def answer(
         largest = max(float(effects["sobol"].max()), 1e-12)
         rows = "".join(_term_row(row, largest) for row in effects.head(N_TERMS).itertuples())
         head = "".join(
-            f"<th>{title}</th>" for title in ("term", "strength", "95 %", "share of variance", "probability")
+            f"<th>{title}</th>" for title in ("term", "strength", "95 %", "share of the variance of f", "probability")
         )
         more = f"<div>and {len(effects) - N_TERMS} more</div>" if len(effects) > N_TERMS else ""
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}")

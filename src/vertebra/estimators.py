@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from vertebra import schemes
 from vertebra.addnn import fit_additive
 from vertebra.control import Control
-from vertebra.diagnostics import check_memory, concurvity, coverage_words, summary, uneven_noise
+from vertebra.diagnostics import check_memory, concurvity, coverage_words, summary, uneven_noise, worse_than_linear
 from vertebra.distributions import Gaussian as GaussianPosterior
 from vertebra.evaluation import LEFT_OUT, cross_fitted, fit_linear
 from vertebra.explanation import Explanations
@@ -180,7 +180,7 @@ class _Additive(Explanations, _Base):
             names = self._names()
             self.clusters_ = [tuple(names[i] for i in cluster) for cluster in found.clusters]
             self._known = {}
-            notes, warnings = ["fitted in closed form: no training that could fail to converge."], []
+            notes, warnings = ["fitted in closed form: nothing was trained by steps of a gradient."], []
             predictive: Predictive | None = Predictive(self._likelihood, *found.left_out)
             if self.scheme != "auto" and found.clusters:
                 control.report(f"fitting {self.scheme} on {len(found.clusters)} clusters")
@@ -504,6 +504,7 @@ def _conclude(model: Any, rows: Rows, outcome: _Outcome, n_classes: int = 0) -> 
         figures = dict(model.evaluation_.scores["model"])
         more = coverage_words(figures, float(rows.weight.sum()), model.target_names_)
         notes, warnings = notes + more[0], warnings + more[1]
+        warnings += worse_than_linear(model.evaluation_.scores, model.target_names_)
         if not n_classes and model.likelihood == "gaussian":
             away = outcome.left_out.away((rows.y - model._y_mean) / model._y_scale)
             names = [column.name for column in model.schema_.columns]
@@ -533,9 +534,8 @@ def _fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows], _
     held = Rows(*(part[out] for part in rows))
     predictive = model._predictive_of(model._encoding(held.matrix))
     scores = np.abs(predictive.away((held.y - model._y_mean) / model._y_scale))
-    # a row of weight 2 stands there twice
-    counts = np.maximum(np.round(held.weight), 1).astype(int)
-    model._conformal = np.sort(np.repeat(scores, counts, axis=0), axis=0)
+    # a row that stands there twice is one row to calibrate on
+    model._conformal = np.sort(scores, axis=0)
     _conclude(model, fitted, outcome)
 
 

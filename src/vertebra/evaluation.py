@@ -1,5 +1,6 @@
 """How well a model predicts rows it was not fitted to, beside a linear model and beside knowing nothing."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 
 from vertebra.predictive import Predictive
 
-LEFT_OUT = "each row left out in turn, with the terms kept"
+LEFT_OUT = "each row left out in turn, with the terms kept"  # the linear model: a fifth of the rows left out in turn
 HELD_OUT = "rows that were not fitted"
 # Levels at which coverage is looked at, and bins of probabilities.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -90,12 +91,12 @@ def of_numbers(
     scores: dict[str, dict[str, float]] = {"model": {}, "linear": {}, "mean": {}}
     for k, (target, size) in enumerate(zip(z.T, unit, strict=True)):
         own = f" {k}" if len(unit) > 1 else ""
-        spread = np.average((target - np.average(target, weights=weight)) ** 2, weights=weight)
+        spread = float(np.average((target - np.average(target, weights=weight)) ** 2, weights=weight))
         for name, said in (("model", mean[:, k]), ("linear", linear[:, k]), ("mean", centre[k])):
             square = float(np.average((target - said) ** 2, weights=weight))
             scores[name] |= {
                 "rmse" + own: float(size * np.sqrt(square)),
-                "r2" + own: 1.0 - square / max(spread, 1e-300),
+                "r2" + own: 1.0 - square / spread if spread > 0.0 else math.nan,
             }
         scores["model"] |= {
             "coverage_95" + own: float(np.average(inside[LEVELS.index(0.95)][:, k], weights=weight)),
@@ -183,11 +184,14 @@ def fit_linear(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(design, codes, weight)
-        coefficients = np.zeros((design.shape[1] + 1, 1 if classes == 2 else classes))
-        own = [0] if classes == 2 else model.classes_
-        coefficients[0], coefficients[0, own] = (-30.0 if classes > 2 else 0.0), model.intercept_
-        coefficients[1:, own] = model.coef_.T
-        return Linear(n_levels, gaps, scale, coefficients)
+        slopes = np.concatenate([model.intercept_[None], model.coef_.T])
+        if classes > 2:
+            # classes that are not there get a logit that leaves them nothing; of two that are, the first has logit 0
+            coefficients = np.zeros((len(slopes), classes))
+            coefficients[0] = -30.0
+            coefficients[:, model.classes_] = slopes if len(model.classes_) > 2 else slopes * np.array([0.0, 1.0])
+            slopes = coefficients
+        return Linear(n_levels, gaps, scale, slopes)
     model = Ridge().fit(design, y, weight)
     slopes = model.coef_.reshape(y.shape[1], -1).T
     return Linear(n_levels, gaps, scale, np.concatenate([np.reshape(model.intercept_, (1, -1)), slopes]))

@@ -11,6 +11,7 @@ from scipy.special import ndtri
 from vertebra.likelihoods import Likelihood
 from vertebra.polynomials import Term
 from vertebra.structure import Structure, discoveries, probabilities
+from vertebra.table import date
 from vertebra.tabular import TableEstimator, check_level
 
 # Values shown per numeric input, by the order of the term.
@@ -222,7 +223,8 @@ class Explanations(TableEstimator):
         column = self.schema_.columns[i]
         if column.levels or np.isnan(value):
             return str(column.label(value))
-        return f"{float(column.original(np.array([value]))[0]):.4g}"
+        number = float(column.original(np.array([value]))[0])
+        return date(number) if column.part == "time" else f"{number:.4g}"
 
     def _named(self, term: Term) -> tuple[str, ...]:
         names = self._names()

@@ -113,12 +113,15 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         """Scores and calibration on rows that were not fitted, beside a linear model and the mean."""
         self._check_fitted()
         matrix = self.schema_.matrix(X, type(self).__name__)
-        targets = _numbers(y, type(self).__name__).reshape(len(matrix), -1)
+        targets = _numbers(y, type(self).__name__)
+        check_consistent_length(matrix, targets)
+        targets = targets.reshape(len(matrix), -1)
         if targets.shape[1] != len(self._y_scale):
             raise ValueError(f"`y` must have {len(self._y_scale)} column(s), got {targets.shape[1]}.")
-        weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
-        predictive = self._predictive_of(self._encoding(matrix))
-        return self._evaluation(HELD_OUT, predictive, targets, weight, self._linear(matrix))
+        targets = np.asarray(LIKELIHOODS[self.likelihood]().check(targets), np.float64)
+        kept, weight = _weighted(sample_weight, matrix)
+        predictive = self._predictive_of(self._encoding(matrix[kept]))
+        return self._evaluation(HELD_OUT, predictive, targets[kept], weight, self._linear(matrix[kept]))
 
     def _evaluation(self, method: str, predictive: Predictive, y, weight, linear) -> Evaluation:
         """y and `linear` in the units of the target."""
@@ -219,9 +222,11 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
         """Scores and calibration on rows that were not fitted, beside a linear model and the shares of the classes."""
         self._check_fitted()
         matrix = self.schema_.matrix(X, type(self).__name__)
-        weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
-        predictive = Predictive(self._likelihood, *self._surface.moments(self._encoding(matrix)))
-        return self._evaluation(HELD_OUT, predictive, self._codes(y)[:, None], weight, self._linear(matrix))
+        y = column_or_1d(np.asarray(y))
+        check_consistent_length(matrix, y)
+        kept, weight = _weighted(sample_weight, matrix)
+        predictive = Predictive(self._likelihood, *self._surface.moments(self._encoding(matrix[kept])))
+        return self._evaluation(HELD_OUT, predictive, self._codes(y[kept])[:, None], weight, self._linear(matrix[kept]))
 
     def _evaluation(self, method: str, predictive: Predictive, y, weight, linear) -> Evaluation:
         """y holds the codes of the classes."""
@@ -260,6 +265,13 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
     @property
     def _likelihood_asked(self) -> Likelihood:
         return Bernoulli() if len(self.classes_) == 2 else Categorical(len(self.classes_))
+
+
+def _weighted(sample_weight: Any, matrix) -> tuple[np.ndarray, Float[np.ndarray, " m"]]:
+    """The rows of weight above 0, and their weights."""
+    weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
+    kept = weight > 0.0
+    return kept, weight[kept]
 
 
 def conformal_factor(scores: Float[np.ndarray, "m k"], level: float) -> Float[np.ndarray, " k"]:

@@ -7,18 +7,20 @@ the page. Whatever comes from the user's table is escaped.
 import inspect
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from vertebra.chartdata import MOST_CHARTS, charts, label
 from vertebra.evaluation import LEFT_OUT, Evaluation, score_words
 from vertebra.likelihoods import Poisson
 from vertebra.profile import Marginal
 from vertebra.storage import libraries, put
+from vertebra.table import date
 from vertebra.whatif import tables
 
 # A term is called real from this probability on; below the other it stands there for an interaction's sake.
@@ -89,7 +91,7 @@ def _plotly() -> str:
 
 def _body(model: Any, evaluation: Evaluation | None, outputs: list[str], unit: str) -> str:
     sections = [
-        ("answer", "The answer", _answer(model, evaluation, unit)),
+        ("answer", "The answer", _answer(model, evaluation, outputs)),
         ("what-if", "What if?", _what_if(model, outputs)),
         ("effects", "What acts, and how", _effects(model, outputs)),
         ("accuracy", "How good it is", _accuracy(model, evaluation)),
@@ -114,9 +116,10 @@ def _body(model: Any, evaluation: Evaluation | None, outputs: list[str], unit: s
     return f'{head}<main id="content">{contents}{"".join(blocks)}</main>{foot}'
 
 
-def _answer(model: Any, evaluation: Evaluation | None, unit: str) -> str:
-    cards = [("How good?", _how_good(model, evaluation)), ("What is real?", _what_is_real(model))]
-    cards.append(("What is uncertain?", _what_is_uncertain(model)))
+def _answer(model: Any, evaluation: Evaluation | None, outputs: list[str]) -> str:
+    found = _effects_of_all(model, outputs)
+    cards = [("How good?", _how_good(model, evaluation)), ("What is real?", _what_is_real(model, found))]
+    cards.append(("What is uncertain?", _what_is_uncertain(model, found)))
     return (
         '<div class="answers">'
         + "".join(
@@ -145,19 +148,30 @@ def _how_good(model: Any, evaluation: Evaluation | None) -> list[str]:
         off, linear, mean = (_number(evaluation.scores[who]["rmse" + key]) for who in ("model", "linear", "mean"))
         whose = f"<b>{escape(name)}</b>: " if len(names) > 1 else ""
         texts.append(
-            f"{whose}Predictions are off by <b>{off}</b> (RMSE) and explain {_percent(own['r2' + key])} of the "
-            f"variance. A linear model is off by {linear}, the mean by {mean}."
+            f"{whose}Predictions are off by <b>{off}</b> (RMSE){_explained(own['r2' + key])}. A linear model is off by "
+            f"{linear}, the mean by {mean}."
         )
         texts.append(f"95 % intervals held {_percent(own['coverage_95' + key])} of the rows ({where}).")
-    return texts[:8]
+    return texts
 
 
-def _what_is_real(model: Any) -> list[str]:
-    table = model.effects()
-    real = table[table["probability"] >= REAL]
+def _explained(r2: float) -> str:
+    return f" and explain {_percent(r2)} of the variance" if r2 == r2 else ""
+
+
+def _effects_of_all(model: Any, outputs: list[str]) -> pd.DataFrame:
+    """The terms of every output, each where it is surest and then strongest."""
+    found = pd.concat([model.effects(output=k) for k in range(len(outputs))], ignore_index=True)
+    found = found.sort_values(["probability", "sobol"], ascending=False).drop_duplicates("term")
+    return found.sort_values("sobol", ascending=False, ignore_index=True)
+
+
+def _what_is_real(model: Any, table: pd.DataFrame) -> list[str]:
+    real: Any = table[table["probability"] >= REAL]
     n_inputs = len({name for term in real["term"] for name in term})
     if not len(real):
-        return ["No input was found to act."]
+        unsure = "No single input is sure to act, though together they predict." if len(table) else ""
+        return [unsure or "No input was found to act."]
     pairs = int((real["order"] >= 2).sum())
     texts = [
         f"{n_inputs} of {len(model.schema_.columns)} inputs act, and {pairs or 'no'} interaction{'s' * (pairs != 1)}, "
@@ -168,14 +182,13 @@ def _what_is_real(model: Any) -> list[str]:
     return texts
 
 
-def _what_is_uncertain(model: Any) -> list[str]:
-    table = model.effects()
-    doubtful = table[(table["probability"] >= DOUBTFUL) & (table["probability"] < REAL)]
+def _what_is_uncertain(model: Any, table: pd.DataFrame) -> list[str]:
+    doubtful: Any = table[(table["probability"] >= DOUBTFUL) & (table["probability"] < REAL)]
     texts = []
     if len(doubtful):
         names = ", ".join(escape(label(term)) for term in doubtful["term"].head(6))
         texts.append(f"Perhaps real, perhaps not: {names}.")
-    vague = table[(table["probability"] >= REAL) & (table["sd"] > 0.25 * table["strength"])]
+    vague: Any = table[(table["probability"] >= REAL) & (table["sd"] > 0.25 * table["strength"])]
     if len(vague):
         names = ", ".join(escape(label(term)) for term in vague["term"].head(6))
         texts.append(f"Real, but of a size known only roughly: {names}.")
@@ -244,10 +257,15 @@ def _one_output(model: Any, k: int) -> str:
             f"<td>{_number(row.lower)} to {_number(row.upper)}</td><td class='text'>{bar} {_percent(row.sobol)}</td>"
             f"<td>{_probability(row.probability)}</td></tr>"
         )
-    titles = ["term", "strength", "95 % interval", "share of variance", "probability"]
+    titles = ["term", "strength", "95 % interval", "share of the variance of f", "probability"]
     head = "".join(f"<th{' class=text' if k == 3 else ''}>{title}</th>" for k, title in enumerate(titles))
     weak = (table["probability"] < DOUBTFUL).any()
-    note = "<p class='soft'>Grey: in the model because an interaction that holds it is.</p>" if weak else ""
+    note = (
+        "<p class='soft'>Grey: not seen by itself. It is in the model because an interaction that holds it is, or "
+        "because all main effects together predict better than those alone that are sure.</p>"
+        if weak
+        else ""
+    )
     charts = []
     for j, term in enumerate(table["term"].head(MOST_CHARTS)):
         wide = " two" if len(term) > 1 else ""
@@ -340,15 +358,16 @@ def _rows(model: Any) -> str:
     acting = {name for cluster in model.clusters_ for name in cluster}
     rows = []
     for column, marginal in zip(model.schema_.columns, profile.inputs, strict=True):
-        rows.append(_data_row(column.name, column.kind, marginal, column.levels, column.name in acting))
+        shown = date if column.part == "time" else _number
+        rows.append(_data_row(column.name, column.kind, marginal, column.levels, column.name in acting, shown))
     for name, marginal in zip(model.target_names_, profile.targets, strict=True):
         classes = [str(c) for c in getattr(model, "classes_", [])]
         kind = "target, classes" if classes else "target"
-        rows.append(_data_row(name, kind, marginal, classes, None))
+        rows.append(_data_row(name, kind, marginal, classes, None, _number))
     count = f"{profile.n_rows:,} rows"
     if not np.isclose(profile.weight, profile.n_rows):
         count += f" of total weight {_number(profile.weight)}"
-    titles = {"column": "", "kind": "text", "values": "", "missing": "", "spread": "text", "acts": "text"}
+    titles = {"column": "", "kind": "text", "values": "", "missing": "", "spread": "text", "read by the model": "text"}
     head = "".join(f'<th class="{look}">{title}</th>' for title, look in titles.items())
     return (
         f"<p>{count}, {len(model.schema_.sources)} columns.</p>"
@@ -356,10 +375,12 @@ def _rows(model: Any) -> str:
     )
 
 
-def _data_row(name: str, kind: str, marginal: Marginal, levels: Sequence[Any], acts: bool | None) -> str:
+def _data_row(
+    name: str, kind: str, marginal: Marginal, levels: Sequence[Any], acts: bool | None, shown: Callable[[float], str]
+) -> str:
     values = f"{len(levels)} levels"
     if not levels:
-        values = f"{_number(marginal.edges[0])} to {_number(marginal.edges[-1])}"
+        values = f"{shown(float(marginal.edges[0]))} to {shown(float(marginal.edges[-1]))}"
     mark = "" if acts is None else "yes" if acts else "no"
     missing = _percent(marginal.missing) if marginal.missing else "–"
     cells = [f"<td class='text'>{escape(kind)}</td><td>{values}</td><td>{missing}</td>"]
@@ -391,9 +412,9 @@ def _limits(model: Any, evaluation: Evaluation | None) -> str:
         "the world would change the target.",
         "Where inputs go together, what one does and what the other does can be told apart only as far as rows differ "
         "in them. Effects are averages over all combinations of values, also those that the data hardly hold.",
-        "A term that is not listed was not seen; a weak one can be there all the same. Terms of more than three inputs "
-        "were not looked for.",
-        "Beyond the values seen, predictions stay where they were at the edge.",
+        "A term that is not listed was not seen; a weak one can be there all the same."
+        + ("" if model.clusters else " Terms of more than three inputs were not looked for."),
+        "Beyond the values seen nothing is known: the panel stays at the edge of them.",
         "Bands around effects are of the effect. A single outcome varies more: that is the interval of a prediction.",
     ]
     if evaluation is not None and evaluation.method == LEFT_OUT:
@@ -421,7 +442,8 @@ def _again(model: Any) -> str:
         'model.report("report.html")'
     )
     return (
-        f"<pre>{escape(code)}</pre><p>The same rows, settings and versions give the same model: {escape(versions)}. "
+        f"<pre>{escape(code)}</pre><p>The same rows, weights, settings and versions give the same model, unless a fit "
+        f"was cut short by time or by hand. This page was written with {escape(versions)}. "
         "A model saved with <code>model.save</code> gives this page again with <code>vertebra report</code>.</p>"
     )
 
@@ -452,7 +474,7 @@ def _short(text: str, most: int) -> str:
 def _number(value: float) -> str:
     if value == 0.0 or (1e4 <= abs(value) < 1e7):
         return f"{value:,.0f}".replace("-", "−")
-    return f"{value:#.4g}".replace("-", "−")
+    return f"{value:#.4g}".rstrip(".").replace("-", "−")
 
 
 def _percent(share: float, places: int = 1) -> str:

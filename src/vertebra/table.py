@@ -196,6 +196,15 @@ def learn(
     return Schema(tuple(columns), sources, table.names is not None)
 
 
+def date(days: float) -> str:
+    """Days since 1970 in UTC as a date, with the time of day where there is one."""
+    try:
+        when = pd.Timestamp(0) + pd.Timedelta(days=days)
+    except (OverflowError, ValueError):
+        return f"{days:.4g} days"
+    return when.strftime("%Y-%m-%d" if abs(days - round(days)) < 1e-6 else "%Y-%m-%d %H:%M")
+
+
 class _Table(NamedTuple):
     """The user's columns, each a pandas Series of its own; names only where all of them are text."""
 

@@ -203,7 +203,7 @@ def target_names(y: Any) -> list[str]:
     """What the targets are called: by the columns of a frame, the name of a series, else y, or y0, y1, …"""
     if hasattr(y, "columns"):
         return [str(name) for name in y.columns]
-    shape = np.shape(y)
+    shape = np.asarray(y).shape
     if len(shape) == 2 and shape[1] > 1:
         return [f"y{k}" for k in range(shape[1])]
     name = getattr(y, "name", None)

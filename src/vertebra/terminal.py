@@ -117,7 +117,7 @@ def say_about(say: Console, about: dict[str, Any]) -> None:
         "target": ", ".join(map(printable, about["targets"])),
         "classes": ", ".join(map(printable, about["classes"])),
         "rows": f"{about['rows_fitted']:,} (equal ones counted once)",
-        "versions": ", ".join(f"{name} {version}" for name, version in about["versions"].items()),
+        "versions": printable(", ".join(f"{name} {version}" for name, version in about["versions"].items())),
         "settings": ", ".join(f"{name} {printable(value)}" for name, value in about["settings"].items()),
     }
     width = max(map(len, facts))

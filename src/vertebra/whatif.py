@@ -177,11 +177,15 @@ def _least_variance(model: Any, k: int) -> float:
 
 def _input(model: Any, i: int, found: Tabulated) -> dict[str, Any]:
     column, marginal = model.schema_.columns[i], model._profile.inputs[i]
+    if not any(i in term for term, _ in found.terms):
+        # nothing of its values, which may be anybody's addresses, but the day that a date's control starts with
+        day = {"middle": marginal.middle} if column.part == "time" else {}
+        return {"name": column.name, "source": column.source, "part": column.part, "acts": False, **day}
     record: dict[str, Any] = {
         "name": column.name,
         "source": column.source,
         "part": column.part,
-        "acts": any(i in term for term, _ in found.terms),
+        "acts": True,
         "middle": marginal.middle,
         "has_missing": column.has_missing,
         "k": found.special[i].shape[1],

@@ -63,6 +63,13 @@ def bounded(f, score, information):
     return f + score / w, w
 
 
+def between(old: Response, new: Response, share: float) -> Response:
+    """A share of the way from one response to another, in natural parameters."""
+    w = old.w + share * (new.w - old.w)
+    wz = old.w * old.z + share * (new.w * new.z - old.w * old.z)
+    return Response(wz / np.where(w > 0.0, w, 1.0), w, new.noise_variance)
+
+
 def left_out(
     mean: Float[np.ndarray, "n latent"],
     variance: Float[np.ndarray, "n latent"],
@@ -86,7 +93,9 @@ def left_out(
 
 @runtime_checkable
 class Working(Protocol):
-    """A likelihood as the loop sees it."""
+    """A likelihood as the loop sees it. `step`: the share of the way to a new response that a round goes at first."""
+
+    step: float
 
     @property
     def start(self) -> Float[np.ndarray, "n latent"]: ...
@@ -100,6 +109,8 @@ class Working(Protocol):
 
 class Plain:
     """y = f + ε: the response is y itself, once and for all."""
+
+    step = 1.0
 
     def __init__(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]):
         self.y, self.weight = y, weight
@@ -119,6 +130,8 @@ class Classes:
     """Two classes: one logit of the second. More: a logit each."""
 
     def __init__(self, codes: np.ndarray, n_classes: int, weight: Float[np.ndarray, " n"]):
+        # all logits move at once, each by its own curvature p(1 − p), and the joint one is up to twice as large
+        self.step = 1.0 if n_classes == 2 else 0.5
         self.n_classes, self.weight = n_classes, weight
         self.hits = (codes[:, None] == (np.arange(n_classes) if n_classes > 2 else 1)).astype(float)
 
@@ -156,6 +169,8 @@ class Classes:
 class Counts:
     """y ~ Poisson(e^f)."""
 
+    step = 1.0
+
     def __init__(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]):
         self.y, self.weight = y, weight
 
@@ -176,6 +191,8 @@ class Counts:
 
 class HeavyTails:
     """y = f + s·t: a row's weight falls with its residual (EM), and s and the degrees follow the residuals."""
+
+    step = 1.0
 
     def __init__(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]):
         self.y, self.weight = y, weight
@@ -208,6 +225,8 @@ class HeavyTails:
 
 class UnevenNoise:
     """y = f₁ + ε with log-variance f₂: the squares of the residuals are the second function's response."""
+
+    step = 1.0
 
     def __init__(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]):
         self.y, self.weight = y, weight

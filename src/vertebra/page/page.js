@@ -31,7 +31,7 @@
   }
 
   // Plotly reads a little HTML in labels: a name stays a name.
-  const escaped = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\$/g, "$\u200b");
+  const escaped = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\$/g, "$\u200b").replace(/%{/g, "%\u200b{");
   const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
 
   // ---- charts ----------------------------------------------------------------------------------------------------
@@ -82,7 +82,7 @@
     traces.push({
       x: effect.x, y: effect.mean, mode: "lines", line: { color: css("--mean"), width: 2.5 },
       customdata: effect.lower.map((low, i) => [low, effect.upper[i]]),
-      hovertemplate: escaped(effect.names[0]) + " %{x:.4g}<br>%{y:.4g}, 95 % from %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra></extra>",
+      hovertemplate: escaped(effect.names[0]) + " %{x}<br>%{y:.4g}, 95 % from %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra></extra>",
     });
     if (effect.missing) {
       traces.push({
@@ -95,12 +95,12 @@
       traces.push({
         x: effect.bins.map((b) => b[0]).concat(effect.bins[effect.bins.length - 1][1]), y: effect.bins.map((b) => b[2]).concat(0),
         mode: "lines", line: { shape: "hv", width: 0.5, color: css("--soft") }, fill: "tozeroy", fillcolor: css("--bars"), yaxis: "y2",
-        hovertemplate: "from %{x:.4g}: %{y:.1%} of the rows<extra></extra>",
+        hovertemplate: "from %{x}: %{y:.1%} of the rows<extra></extra>",
       });
     }
     const right = effect.missing ? 0.86 : 1;
     plot(node, traces, {
-      xaxis: { title: { text: escaped(short(effect.names[0], 40)) }, domain: [0, right], anchor: on("data") ? "y2" : "y", type: effect.log ? "log" : "linear" },
+      xaxis: { title: { text: escaped(short(effect.names[0], 40)) }, domain: [0, right], anchor: on("data") ? "y2" : "y", type: effect.log ? "log" : typeof effect.x[0] === "string" ? "date" : "linear" },
       xaxis3: { domain: [0.9, 1], anchor: on("data") ? "y2" : "y", showgrid: false },
       yaxis: { title: { text: escaped(unit) }, domain: on("data") ? [0.2, 1] : [0, 1], zeroline: true },
       yaxis2: { domain: [0, 0.14], showticklabels: false, showgrid: false, zeroline: false, rangemode: "tozero" },
@@ -108,7 +108,7 @@
   }
 
   function levels(node, effect, unit) {
-    const labels = effect.labels.map((label, i) => short(escaped(label), 28) + "\u200b".repeat(i));
+    const labels = effect.labels.map((label, i) => escaped(short(label, 28)) + "\u200b".repeat(i));
     const bars = (upper, lower) => ({
       type: "data", symmetric: false, thickness: 1.5, color: css("--mean"),
       array: upper.map((v, i) => v - effect.mean[i]), arrayminus: lower.map((v, i) => effect.mean[i] - v),
@@ -150,15 +150,17 @@
     const titles = [["mean, in " + unit, wide ? 0.21 : 0.4, 1], ["standard deviation", wide ? 0.79 : 0.4, wide ? 1 : 0.4]];
     plot(node, [first, second], {
       margin: { l: 60, r: 20, t: 30, b: 48 },
-      xaxis: { title: { text: names[0] }, domain: wide ? [0, 0.42] : [0, 1], anchor: "y" },
-      yaxis: { title: { text: names[1], standoff: 12 }, domain: wide ? [0, 1] : [0.6, 1], anchor: "x" },
-      xaxis2: { title: { text: names[0] }, domain: wide ? [0.58, 1] : [0, 1], anchor: "y2" },
-      yaxis2: { domain: wide ? [0, 1] : [0, 0.4], anchor: "x2", showticklabels: !wide || typeof effect.y[0] === "number" },
+      xaxis: { title: { text: names[0] }, domain: wide ? [0, 0.42] : [0, 1], anchor: "y", type: kindOf(effect.x) },
+      yaxis: { title: { text: names[1], standoff: 12 }, domain: wide ? [0, 1] : [0.6, 1], anchor: "x", type: kindOf(effect.y) },
+      xaxis2: { title: { text: names[0] }, domain: wide ? [0.58, 1] : [0, 1], anchor: "y2", type: kindOf(effect.x) },
+      yaxis2: { domain: wide ? [0, 1] : [0, 0.4], anchor: "x2", type: kindOf(effect.y), showticklabels: !wide || typeof effect.y[0] === "number" },
       annotations: titles.map(([text, x, y]) => ({ text: escaped(text), x: x, y: y, xref: "paper", yref: "paper", yanchor: "bottom", showarrow: false })),
     });
   }
 
-  const escapedLevel = (value) => (typeof value === "string" ? escaped(short(value, 24)) : value);
+  // Levels that begin alike stay apart by spaces of no width; and "10" is a name, not a number.
+  const escapedLevel = (value, i) => (typeof value === "string" ? escaped(short(value, 24)) + "\u200b".repeat(i) : value);
+  const kindOf = (values) => (typeof values[0] === "string" ? "category" : "-");
 
   function slices(node, effect, unit) {
     const limit = Math.max(1e-12, ...effect.slices.map((s) => s.mean.flat().map(Math.abs)).flat());
@@ -168,8 +170,8 @@
       const own = k ? String(k + 1) : "", c = k % columns, r = Math.floor(k / columns);
       const left = c / columns, top = 1 - r / rows;
       const zero = slice.mean.map((row, j) => row.map((v, i) => (on("sure") && slice.zero[j][i] ? null : v)));
-      more["xaxis" + own] = { domain: [left + 0.02, left + 0.85 / columns], anchor: "y" + own, showticklabels: r === rows - 1 };
-      more["yaxis" + own] = { domain: [top - 0.78 / rows, top], anchor: "x" + own, showticklabels: c === 0 };
+      more["xaxis" + own] = { domain: [left + 0.02, left + 0.85 / columns], anchor: "y" + own, type: kindOf(effect.x), showticklabels: r === rows - 1 };
+      more["yaxis" + own] = { domain: [top - 0.78 / rows, top], anchor: "x" + own, type: kindOf(effect.y), showticklabels: c === 0 };
       const text = escaped(short(effect.names[2], 16)) + " = " + escaped(typeof slice.at === "number" ? Number(slice.at.toPrecision(3)) : slice.at);
       more.annotations.push({ text: text, x: left + 0.42 / columns, y: top, xref: "paper", yref: "paper", yanchor: "bottom", showarrow: false });
       return {
@@ -238,7 +240,9 @@
   }
 
   const model = data.model;
-  const inputs = model.inputs.map((input) => Object.assign({}, input, { table: unpack(input.table, Float32Array), special: unpack(input.special, Float32Array) }));
+  const inputs = model.inputs.map((input) => (input.acts
+    ? Object.assign({}, input, { table: unpack(input.table, Float32Array), special: unpack(input.special, Float32Array) })
+    : input));
   const outputs = model.outputs.map((output) => ({
     mean: unpack(output.mean, Float64Array), root: unpack(output.root, Int16Array), scale: output.scale, rest: output.rest,
   }));
@@ -391,7 +395,7 @@
     if (model.conformal) {
       const factor = model.conformal[place][target];
       limits = factor === null ? [-Infinity, Infinity] : [mean - factor * sd, mean + factor * sd];
-      if (how.is_discrete && factor !== null) limits = [Math.max(0, Math.ceil(limits[0])), Math.floor(limits[1])];
+      if (how.is_discrete) limits = [Math.max(0, Math.ceil(limits[0])), Math.floor(limits[1])];
     } else if (below === null) {
       limits = [mean - how.normal[place] * sd, mean + how.normal[place] * sd];
     } else {
@@ -431,7 +435,7 @@
 
   function build() {
     const state = inputs.map((input) => input.middle);
-    const setters = {}, defaults = {};
+    const setters = Object.create(null), defaults = Object.create(null);
     let asked = false;
     const controls = document.getElementById("controls");
     const sources = [...new Set(inputs.filter((input) => input.acts).map((input) => input.source))];
