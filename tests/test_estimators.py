@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_wine
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 
@@ -292,3 +293,13 @@ def test_an_input_called_mean_keeps_its_column(rng):
     table = model.effect("mean")
     assert list(table.columns) == ["mean", "mean", "sd", "lower", "upper"]
     np.testing.assert_allclose(table.iloc[[0, -1], 0], [x["mean"].min(), x["mean"].max()])
+
+
+def test_classes_that_can_be_told_apart_keep_the_inputs_that_tell_them_apart():
+    # near a fit that is nearly certain rows say little, and tests of terms see nothing: three inputs, accuracy 0.9
+    x, y = load_wine(return_X_y=True)
+    order = np.random.default_rng(1).permutation(len(y))
+    train, test = order[:120], order[120:]
+    model = vb.AdditiveClassifier(random_state=0).fit(x[train], y[train])
+    assert len(model.clusters_) > 5
+    assert model.score(x[test], y[test]) > 0.93

@@ -85,14 +85,15 @@ def fit_additive(
     asked: dict[str, Any] = dict(clusters=clusters, within=within, enough=enough)
     data = _data(x, weight, levels, working, rough=False)
     f = working.start
-    variance = np.zeros_like(f)
+    variance, least, mains = np.zeros_like(f), -math.inf, ()
     if not isinstance(working, Plain):
         # Structure is sought where the weights are near the truth: at a first fit of main effects.
         report("fitting main effects")
         _, basis, models = _structure(data.rows(f, variance), max_order=1, **asked)
-        first = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS // 2)
+        first, mains = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS // 2), basis.terms
         if clusters is None and within is None and isinstance(working, Classes):
             first, asked["base"] = _all_mains_if_better(data, basis, first)
+            least = _elbo(data, *first) - LEAST_GAIN
         f, variance, _ = first
     rows = data.rows(f, variance)
     if np.count_nonzero(weight) >= ROWS_FOR_ROUGH:
@@ -107,6 +108,12 @@ def fit_additive(
     basis, models = _settle(basis, rows, models)
     if not isinstance(working, Plain):
         f, variance, models = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS // 2)
+        if asked.get("base") == () and _elbo(data, f, variance, models) < least:
+            # where classes can be told apart for certain, rows say little near the fit, and tests see nothing
+            asked["base"] = mains
+            structures, basis, models = _structure(rows, **asked)
+            basis, models = _settle(basis, rows, models)
+            f, variance, models = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS // 2)
         if clusters is None and basis.blocks:
             # Seen from a fit that lacks what they stood for, terms may have looked real that are not.
             rows = data.rows(f, variance)
