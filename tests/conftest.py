@@ -1,4 +1,6 @@
+import gc
 import os
+import pathlib
 
 # Most of a test's time is compilation: leave the costly optimisations of generated code out.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
@@ -14,6 +16,8 @@ from threadpoolctl import threadpool_limits
 settings.register_profile("vertebra", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("vertebra")
 
+MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 30_000
+
 # Implicit broadcasting between ranks hides mistakes: every such place is written out.
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -23,6 +27,15 @@ def one_thread_each():
     """Tests run side by side: threads of LAPACK's own would fight for the cores."""
     with threadpool_limits(1, user_api="blas"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def room_for_compiled_programs():
+    """Each compiled program holds maps of memory, of which Linux gives a process 65,530; one more is the end of it."""
+    yield
+    if MAPS.is_file() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture
