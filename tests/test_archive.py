@@ -28,6 +28,7 @@ MODELS = {
     "uneven noise": lambda: vb.AdditiveRegressor(likelihood="heteroscedastic"),
     "a scheme": lambda: vb.AdditiveRegressor("deep_kernel_learning", n_steps=25, clusters=[(0,), (1, 2)]),
     "a skeleton": lambda: vb.SkeletonRegressor(vb.chain(3, 2), "mean_field", n_steps=25),
+    "an ensemble": lambda: vb.SkeletonRegressor(widths=(4,), n_steps=25),
 }
 
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import vertebra as vb
 from vertebra import cli
 from vertebra.control import Control
-from vertebra.estimators import SCHEMES
+from vertebra.fitting import SCHEMES
 from vertebra.prediction import LIKELIHOODS
 
 DOCUMENT = pathlib.Path(__file__).parents[1] / "docs/command-line.md"
@@ -192,7 +192,7 @@ def test_weights_are_those_of_the_rows(tmp_path):
 
 def test_the_names_of_likelihoods_and_schemes_are_all_there():
     assert set(get_args(cli.Likelihood)) == set(LIKELIHOODS)
-    assert set(get_args(cli.Scheme)) == {"auto", *SCHEMES}
+    assert set(get_args(cli.Scheme)) == {"auto", *SCHEMES} - {"deep_ensemble"}
 
 
 def test_a_folder_that_was_made_for_nothing_is_taken_away(folder, tmp_path):

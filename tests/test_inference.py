@@ -19,6 +19,7 @@ SCHEMES = {
     "random_features": lambda widths: vb.random_features(widths, r=12),
     "deep_random_features": lambda widths: vb.deep_random_features(widths, r=12),
     "deep_kernel_learning": vb.deep_kernel_learning,
+    "deep_ensemble": vb.deep_ensemble,
     "inducing_points": lambda widths: vb.inducing_points(widths, r=8),
 }
 TARGETS = {"one": 1, "two": 2, "classes": 3}
@@ -203,6 +204,31 @@ def test_hyper_parameters_stay_when_they_are_not_to_be_learned(key):
     assert before.log_amplitude.value == after.log_amplitude.value
 
 
+def test_a_fold_left_out_is_not_seen_by_its_restarts(problem):
+    _, x, y = problem
+    networks = [vb.build(vb.chain(3, 2), vb.deep_ensemble([4, 1]), key=jr.key(i)) for i in range(4)]
+    settings = dict(key=jr.key(0), folds=2, n_steps=40, n_rounds=2)
+    fitted = vb.fit(networks, vb.Gaussian(), x, y, **settings)
+    np.testing.assert_array_equal(fitted.unseen[0], fitted.unseen[2])
+    np.testing.assert_array_equal(fitted.unseen[0], ~fitted.unseen[1])
+    # other targets there change the restarts that saw them, and not those that did not
+    changed = vb.fit(networks, vb.Gaussian(), x, np.where(fitted.unseen[0], -y, y), **settings)
+    means = [[np.asarray(inference.moments(n, x, key=jr.key(0))[0]) for n in f.networks] for f in (fitted, changed)]
+    for i, (one, other) in enumerate(zip(*means, strict=True)):
+        assert np.allclose(one, other) == (i % 2 == 0)
+    assert (np.isfinite(fitted.scores)).all()
+
+
+def test_members_of_an_ensemble_may_differ_in_their_priors(problem):
+    _, x, y = problem
+    networks = [
+        vb.build(vb.chain(3, 2), vb.deep_ensemble([4, 1], scale=s), key=jr.key(i)) for i, s in enumerate((0.01, 10.0))
+    ]
+    tight, loose = vb.fit(networks, vb.Gaussian(), x, y, key=jr.key(0), n_steps=200).networks
+    spread = [float(np.std(inference.moments(n, x, key=jr.key(0))[0])) for n in (tight, loose)]
+    assert spread[0] < 0.5 * spread[1]
+
+
 def test_restarts_train_side_by_side_and_the_best_is_kept(problem):
     _, x, y = problem
     networks = [vb.build(vb.additive(3, 2, 2), vb.mean_field([3, 1]), key=jr.key(i)) for i in range(3)]
@@ -293,7 +319,7 @@ def test_rows_are_visited_once_an_epoch_in_changing_order():
     from vertebra.training import _minibatch, arrange
 
     x, y = np.zeros((150, 1), np.float32), np.zeros((150, 1), np.float32)
-    data, n_train = arrange(x, y, np.ones((150, 1), np.float32), 0.0, 50, jr.key(0))
+    data, n_train = arrange(x, y, np.ones((150, 1), np.float32), 0.0, 0, 50, jr.key(0))
     assert n_train == 150
     epochs = [np.concatenate([_minibatch(data, 50, 3 * e + i)[0] for i in range(3)]) for e in range(3)]
     for rows in epochs:
@@ -428,6 +454,7 @@ def test_moments_agree_with_draws(problem):
         (dict(validation=0.001), "`validation` of 0.001 leaves 0 rows to score"),
         (dict(patience=0, validation=0.1), "`patience` must be a whole number of at least 1, got 0"),
         (dict(patience=3), "`patience` needs `validation`"),
+        (dict(folds=2), "`folds` must be a whole number from 2 to the number of networks, 1"),
         (dict(weight=np.ones(3)), r"`weight` must have the shape \(200,\) or \(200, 1\), got \(3, 1\)"),
         (dict(weight=-np.ones(N)), "`weight` must be finite and not negative"),
         (dict(last_layer=True), "`last_layer=True` needs a top layer with a full Gaussian posterior"),

@@ -21,6 +21,7 @@ _NAMES = {
     "parameters": ("Fixed", "trainable"),
     "prior": ("draw_prior", "dual_kernel", "empirical_kernel", "sample_prior"),
     "schemes": (
+        "deep_ensemble",
         "deep_kernel_learning",
         "deep_random_features",
         "inducing_points",

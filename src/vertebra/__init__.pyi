@@ -66,6 +66,7 @@ from vertebra.prior import (
     sample_prior as sample_prior,
 )
 from vertebra.schemes import (
+    deep_ensemble as deep_ensemble,
     deep_kernel_learning as deep_kernel_learning,
     deep_random_features as deep_random_features,
     inducing_points as inducing_points,

@@ -18,7 +18,6 @@ from vertebra.conjugate import closed_form, has_closed_form
 from vertebra.diagnostics import Diagnostics
 from vertebra.encoding import Encoding
 from vertebra.estimators import (
-    SCHEMES,
     AdditiveClassifier,
     AdditiveRegressor,
     SkeletonClassifier,
@@ -26,6 +25,7 @@ from vertebra.estimators import (
 )
 from vertebra.evaluation import WORDS, Evaluation, Linear
 from vertebra.evidence import Basis, Block
+from vertebra.fitting import SCHEMES
 from vertebra.likelihoods import (
     Bernoulli,
     Categorical,
@@ -40,7 +40,7 @@ from vertebra.profile import Marginal, Profile
 from vertebra.skeleton import Skeleton
 from vertebra.storage import BadFile, read, write
 from vertebra.structure import Score, Structure
-from vertebra.surface import NetworkSurface, TermSurface
+from vertebra.surface import EnsembleSurface, NetworkSurface, TermSurface
 from vertebra.systems import System
 from vertebra.table import Schema
 from vertebra.terms import SumOfTerms
@@ -301,23 +301,34 @@ def _surface_out(model: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
             "terms": [list(map(int, block.term)) for block in basis.blocks],
             "n_outputs": surface.n_outputs,
         }
-    arrays["rows"] = surface.rows
-    leaves = jax.tree.leaves(eqx.filter(surface.network, eqx.is_array))
-    arrays |= {f"network/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    is_ensemble = isinstance(surface, EnsembleSurface)
+    networks = surface.networks if is_ensemble else (surface.network,)
+    for m, network in enumerate(networks):
+        leaves = jax.tree.leaves(eqx.filter(network, eqx.is_array))
+        arrays |= {f"network/{m}/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    arrays |= {"factor": surface.factor} if is_ensemble else {"rows": surface.rows}
     return {
-        "kind": "network",
+        "kind": "ensemble" if is_ensemble else "network",
+        "n_networks": len(networks),
         "seed": surface.seed,
         "scheme": surface.scheme,
-        "skeleton": str(surface.network.skeleton),
+        "skeleton": str(networks[0].skeleton),
         "widths": list(surface.widths),
-        "joint": bool(surface.network.stacks[-1].joint),
+        "joint": bool(networks[0].stacks[-1].joint),
     }
 
 
-def _surface_in(model: Any, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> TermSurface | NetworkSurface:
-    if record["kind"] == "network":
-        network, widths = _network_in(record, arrays), tuple(int(width) for width in record["widths"])
-        return NetworkSurface(network, _floats(arrays["rows"], 2), int(record["seed"]), record["scheme"], widths)
+def _surface_in(model: Any, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+    if record["kind"] in ("network", "ensemble"):
+        like, n_networks = _network_in(record), int(record["n_networks"])
+        networks = tuple(_filled(like, arrays, f"network/{m}") for m in range(n_networks))
+        about = int(record["seed"]), record["scheme"], tuple(int(width) for width in record["widths"])
+        if record["kind"] == "network":
+            return NetworkSurface(networks[0], _floats(arrays["rows"], 2), *about)
+        factor = _floats(arrays["factor"], 1)
+        if len(factor) != like.n_outputs or n_networks < 2:
+            raise ValueError("an ensemble of one network, or of other outputs than its factors")
+        return EnsembleSurface(networks, factor, *about)
     systems = []
     for i, numbers in enumerate(record["systems"]):
         own = {name: arrays[f"system/{i}/{name}"] for name in SYSTEM_ARRAYS}
@@ -350,16 +361,14 @@ def _surface_in(model: Any, record: dict[str, Any], arrays: dict[str, np.ndarray
     return TermSurface(SumOfTerms(basis, means, roots), int(record["seed"]))
 
 
-def _network_in(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Network:
-    """The network built again, with the file's numbers in the place of its own."""
+def _network_in(record: dict[str, Any]) -> Network:
+    """The network built again, for the file's numbers to take the place of its own."""
     skeleton = Skeleton.from_text(record["skeleton"])
     widths = [int(width) for width in record["widths"]]
     options = SCHEMES[record["scheme"]]["options"]
     layers = getattr(schemes, record["scheme"])(widths, **options)
     like = build(skeleton, layers, key=jr.key(0), x=np.zeros((2, skeleton.n_inputs)))
-    if record["joint"]:
-        like = _with_joint_top(like)
-    return _filled(like, arrays, "network")
+    return _with_joint_top(like) if record["joint"] else like
 
 
 def _with_joint_top(network: Network) -> Network:

@@ -220,7 +220,7 @@ class Gaussian(eqx.Module):
                 covariance.rank, covariance.log_sd, working(np.asarray(covariance.directions) * exists[:, None])
             )
         mean = self.spread * scale * exists * rng.standard_normal((d, r))
-        return Gaussian(covariance, sd=self.sd, spread=self.spread, mean=working(mean))
+        return Gaussian(covariance, mean=working(mean))  # what it started from is no longer a part of it
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
         d, r = self.mean.shape
@@ -233,14 +233,15 @@ class Gaussian(eqx.Module):
 
 
 class PointMass(eqx.Module):
-    """q(V) = δ(V − mean): an ordinary trained weight."""
+    """q(V) = δ(V − mean): a trained weight. `spread`: the initial sd of weights, as a share of the prior's."""
 
     mean: Float[Array, "d r"] | None = None
+    spread: float = eqx.field(static=True, default=1.0)
 
     def init(
         self, r: int, d: int, *, prior: Prior, live: np.ndarray | None = None, rng: np.random.Generator
     ) -> "PointMass":
-        mean = _initial_scale(prior, r, live) * rng.standard_normal((d, r))
+        mean = self.spread * _initial_scale(prior, r, live) * rng.standard_normal((d, r))
         return PointMass(working(mean if live is None else mean * live))
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:

@@ -3,106 +3,48 @@
 Effects are components under the product of the inputs' marginals, also where inputs are correlated.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.random as jr
 import numpy as np
 from jaxtyping import Float
-from threadpoolctl import threadpool_limits
 
 from vertebra import schemes
 from vertebra.addnn import fit_additive
+from vertebra.calibration import calibrate, left_out
 from vertebra.control import Control
-from vertebra.diagnostics import check_memory, concurvity, coverage_words, summary, uneven_noise, worse_than_linear
-from vertebra.distributions import Gaussian as GaussianPosterior
-from vertebra.evaluation import LEFT_OUT, cross_fitted, fit_linear
+from vertebra.diagnostics import check_memory, concurvity
+from vertebra.evaluation import FOLD_LEFT_OUT
 from vertebra.explanation import Explanations
-from vertebra.inference import Fitted, Progress, fit
-from vertebra.likelihoods import Likelihood
+from vertebra.fitting import (
+    SCALES,
+    SCHEMES,
+    Outcome,
+    TrainedEstimator,
+    class_rows,
+    conclude,
+    fit_regressor,
+    network_words,
+    threads,
+)
+from vertebra.inference import Fitted
+from vertebra.likelihoods import Gaussian, Likelihood
 from vertebra.network import build
 from vertebra.polynomials import Term
 from vertebra.prediction import LIKELIHOODS, ClassifierPredictions, RegressorPredictions
 from vertebra.predictive import Predictive
-from vertebra.profile import profile
 from vertebra.skeleton import Skeleton, additive, chain
 from vertebra.sparsity import clusters_of, group_lasso_path
-from vertebra.surface import NetworkSurface, TermSurface
-from vertebra.tabular import (
-    MOST_LEVELS,
-    Rows,
-    TableEstimator,
-    canonical,
-    check_count,
-    first_direction,
-    marginal_rows,
-    seed_of,
-    target_names,
-)
+from vertebra.surface import EnsembleSurface, NetworkSurface, TermSurface
+from vertebra.tabular import MOST_LEVELS, Rows, check_count, first_direction, marginal_rows, seed_of
 from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
 
-# What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
-SCHEMES: dict[str, dict[str, Any]] = {
-    "mc_dropout": dict(widths=(24, 24), options=dict(rate=0.002), n_restarts=2),
-    "mean_field": dict(widths=(16,), options={}, n_restarts=2),
-    "random_features": dict(
-        widths=(), options=dict(r=100, activation="erf", posterior=GaussianPosterior(spread=0.0)), n_restarts=1
-    ),
-    "deep_kernel_learning": dict(widths=(16, 24), options={}, n_restarts=4),
-    "deep_random_features": dict(widths=(), options=dict(r=150, n_blocks=2, activation="erf"), n_restarts=1),
-    "inducing_points": dict(widths=(), options=dict(r=40), n_restarts=1),
-}
-# Fits of fewer rows have matrices so small that threads of LAPACK's own cost more than they bring.
-ROWS_FOR_THREADS = 3000
-# The share of rows that conformal intervals are calibrated on, and that early stopping watches.
-CALIBRATION_SHARE, VALIDATION_SHARE = 0.2, 0.15
-# Restarts whose scores (log density per row) differ by more do not agree.
-SAME_SCORE = 0.1
+# What can be built on clusters and taken apart into terms.
+SCHEMES_OF_TERMS = [name for name in SCHEMES if name != "deep_ensemble"]
 
 
-class _Base(TableEstimator):
-    """The steps of a fit that do not depend on what is fitted."""
-
-    time_budget: float | int | None
-    verbose: bool | int
-    n_steps: int
-    early_stopping: bool
-
-    def _check_settings(self, scheme: str) -> None:
-        if scheme != "auto" and scheme not in SCHEMES:
-            raise ValueError(f'`scheme` must be "auto" or one of {", ".join(SCHEMES)}, got {scheme!r}.')
-        check_count(n_steps=self.n_steps)
-
-    def _control(self) -> Control:
-        return Control(type(self).__name__, verbose=self.verbose, time_budget=self.time_budget)
-
-    def _train(self, network_of: Callable[[Any], Any], n_restarts: int, likelihood: Likelihood, x, y, weight, control):
-        """The best of some networks trained side by side, watched."""
-        key = jr.key(seed_of(self.random_state))
-        networks = [network_of(k) for k in jr.split(jr.fold_in(key, 1), n_restarts)]
-
-        def watch(progress: Progress) -> bool:
-            control.report(f"step {progress.step} of {progress.n_steps}, {progress.best_score:.3f} per row")
-            return control.enough()
-
-        validation = VALIDATION_SHARE if self.early_stopping and len(x) >= 20 else 0.0
-        return fit(
-            networks,
-            likelihood,
-            x,
-            y,
-            key=key,
-            weight=weight,
-            n_steps=self.n_steps,
-            learning_rate=5e-3,
-            validation=validation,
-            patience=5 if validation else None,
-            callback=watch,
-        )
-
-
-class _Additive(Explanations, _Base):
+class _Additive(Explanations, TrainedEstimator):
     """What the additive regressor and classifier share."""
 
     def __init__(
@@ -133,7 +75,7 @@ class _Additive(Explanations, _Base):
         self.verbose = verbose
 
     def _check_additive(self) -> None:
-        self._check_settings(self.scheme)
+        self._check_settings(self.scheme, SCHEMES_OF_TERMS)
         if self.structure not in ("tests", "group_lasso"):
             raise ValueError(f'`structure` must be "tests" or "group_lasso", got {self.structure!r}.')
         check_count(n_subnetworks=self.n_subnetworks)
@@ -145,7 +87,7 @@ class _Additive(Explanations, _Base):
         working_of: Callable[[Float[np.ndarray, " n"]], Working],
         likelihood: Likelihood,
         y: Float[np.ndarray, "n m"],
-    ) -> "_Outcome":
+    ) -> "Outcome":
         """Finds the terms in closed form, and fits the scheme's network on their clusters where one is asked for.
 
         `targets` (standardised) is what categories of many levels and the group lasso look at, `y` what a network fits.
@@ -157,7 +99,7 @@ class _Additive(Explanations, _Base):
             given = [tuple(term) for term in self._found]
         seed = seed_of(self.random_state)
         direction = first_direction(targets, rows.weight)
-        with self._control() as control, _threads(n):
+        with self._control() as control, threads(n):
             within = None
             if self.structure == "group_lasso" and given is None:
                 control.report("fitting a path of group-lasso penalties")
@@ -186,7 +128,7 @@ class _Additive(Explanations, _Base):
                 control.report(f"fitting {self.scheme} on {len(found.clusters)} clusters")
                 x, _ = self._encode(rows, direction, most_levels=0, fill=True)
                 fitted = self._fit_scheme(found.clusters, likelihood, x, y, rows.weight, control)
-                notes, warnings = _network_words(fitted)
+                notes, warnings = network_words(fitted)
                 predictive = None
         acting = sorted({i for cluster in found.clusters for i in cluster})
         warnings += concurvity(rows.matrix, names, acting)
@@ -194,16 +136,15 @@ class _Additive(Explanations, _Base):
             warnings.append(f"{control.ended}: some terms may not have been looked for.")
         if not found.clusters:
             notes.append("no input was found to act: predictions are the mean.")
-        return _Outcome(predictive, notes, warnings)
+        return Outcome(predictive, notes, warnings)
 
     def _fit_scheme(self, clusters, likelihood: Likelihood, x, y, weight, control: Control) -> Fitted:
         settings = SCHEMES[self.scheme]
         widths = (*settings["widths"], likelihood.n_latent(y.shape[1]))
         layers = getattr(schemes, self.scheme)(widths, **settings["options"])
         skeleton = additive(x.shape[1], clusters=clusters, depth=len(layers))
-        fitted = self._train(
-            lambda key: build(skeleton, layers, key=key, x=x), settings["n_restarts"], likelihood, x, y, weight, control
-        )
+        network_of = lambda key, _: build(skeleton, layers, key=key, x=x)  # noqa: E731
+        fitted = self._train(network_of, self.scheme, likelihood, x, y, weight, control)
         rows = marginal_rows(x, weight)
         self._surface = NetworkSurface(fitted.network, rows, seed_of(self.random_state), self.scheme, widths)
         self._likelihood = fitted.likelihood
@@ -313,10 +254,10 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveRegressor":
         """Finds the structure, fits the network on it, and keeps its posterior."""
         self._check_additive()
-        _fit_regressor(self, X, y, sample_weight, self._fit_rows)
+        fit_regressor(self, X, y, sample_weight, self._fit_rows)
         return self
 
-    def _fit_rows(self, rows: Rows) -> "_Outcome":
+    def _fit_rows(self, rows: Rows) -> "Outcome":
         z = self._standardise(rows.y, rows.weight)
         kind = {
             "gaussian": Plain,
@@ -338,16 +279,20 @@ class AdditiveClassifier(ClassifierPredictions, _Additive):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveClassifier":
         """Finds the structure, fits the network on it, and keeps its posterior."""
         self._check_additive()
-        rows, codes, targets = _class_rows(self, X, y, sample_weight)
+        rows, codes, targets = class_rows(self, X, y, sample_weight)
         n_classes = len(self.classes_)
         outcome = self._fit_additive(
             rows, targets, lambda weight: Classes(codes, n_classes, weight), self._likelihood_asked, rows.y
         )
-        _conclude(self, rows, outcome, n_classes)
+        conclude(self, rows, outcome, n_classes)
         return self
 
 
-class _Skeleton(_Base):
+# Which noise can be taken from rows left out.
+NOISES_OF_ENSEMBLES = ("auto", "gaussian", "student_t")
+
+
+class _Skeleton(TrainedEstimator):
     """What the two estimators of any skeleton share."""
 
     def __init__(
@@ -357,7 +302,7 @@ class _Skeleton(_Base):
         *,
         widths: Sequence[int] | None = None,
         feature_types: Mapping | Sequence | None = None,
-        n_steps: int = 2000,
+        n_steps: int | None = None,
         early_stopping: bool = False,
         time_budget: float | int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -373,37 +318,48 @@ class _Skeleton(_Base):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit_skeleton(self, rows: Rows, targets, likelihood: Likelihood, y) -> "_Outcome":
-        scheme = "random_features" if self.scheme == "auto" else self.scheme
-        settings = SCHEMES[scheme]
+    def _fit_skeleton(self, rows: Rows, targets, likelihood: Likelihood, y, scheme: str) -> "Outcome":
+        settings, seed = SCHEMES[scheme], seed_of(self.random_state)
         x, _ = self._encode(rows, first_direction(targets, rows.weight), most_levels=0, fill=True)
-        below, skeleton = self._shape(x.shape[1], settings["widths"])
+        below, skeleton = self._shape(x.shape[1], settings["widths"], settings.get("activation", "tanh"))
         widths = (*below, likelihood.n_latent(y.shape[1]) // len(skeleton.outputs))
-        layers = getattr(schemes, scheme)(widths, **settings["options"])
-        with self._control() as control, _threads(len(x)):
-            fitted = self._train(
-                lambda key: build(skeleton, layers, key=key, x=x),
-                settings["n_restarts"],
-                likelihood,
-                x,
-                y,
-                rows.weight,
-                control,
-            )
-        seed = seed_of(self.random_state)
-        self._surface = NetworkSurface(fitted.network, marginal_rows(x, rows.weight), seed, scheme, widths)
-        self._likelihood = fitted.likelihood
+
+        def network_of(key, member: int):
+            options = settings["options"]
+            if folds := settings.get("folds"):
+                # the members that leave a part out differ in scale too
+                options = options | {"scale": SCALES[(member + member // folds) % len(SCALES)]}
+            return build(skeleton, getattr(schemes, scheme)(widths, **options), key=key, x=x)
+
+        with self._control() as control, threads(len(x)):
+            fitted = self._train(network_of, scheme, likelihood, x, y, rows.weight, control)
         self.skeleton_ = skeleton
-        notes, warnings = _network_words(fitted)
+        notes, warnings = network_words(fitted)
         if control.ended:
             warnings.append(f"{control.ended}: train longer for a better fit.")
-        return _Outcome(None, notes, warnings)
+        if scheme != "deep_ensemble":
+            self._surface = NetworkSurface(fitted.network, marginal_rows(x, rows.weight), seed, scheme, widths)
+            self._likelihood = fitted.likelihood
+            return Outcome(None, notes, warnings)
+        self._surface = EnsembleSurface(fitted.networks, np.ones(y.shape[1]), seed, scheme, widths)
+        predictive = self._calibrate(self._surface, np.stack(fitted.unseen), x, y, rows.weight)
+        notes.append(f"{len(fitted.networks)} networks are averaged; the noise is from rows they had not seen.")
+        return Outcome(predictive, notes, warnings, FOLD_LEFT_OUT)
 
-    def _shape(self, n_inputs: int, usual: Sequence[int]) -> tuple[list[int], Skeleton]:
+    def _calibrate(self, ensemble: EnsembleSurface, unseen, x, y, weight) -> Predictive:
+        """Noise and doubt as rows left out ask for; and what is said of them."""
+        said = left_out(*ensemble.members(x), unseen)
+        asked = self.likelihood  # type: ignore[attr-defined]
+        kinds = ("gaussian", "student_t") if asked == "auto" else (asked,)
+        self._likelihood, factor = calibrate(said, y, weight, kinds=kinds)
+        self._surface = ensemble._replace(factor=factor)
+        return Predictive(self._likelihood, said.mean, factor * said.variance + said.fewer)
+
+    def _shape(self, n_inputs: int, usual: Sequence[int], activation: str) -> tuple[list[int], Skeleton]:
         """The widths below the outputs, and the skeleton: a chain over all inputs unless one is given."""
         if self.skeleton is None:
             widths = list(usual if self.widths is None else self.widths)
-            return widths, chain(n_inputs, len(widths) + 1)
+            return widths, chain(n_inputs, len(widths) + 1, activation=activation)
         if self.skeleton.n_inputs != n_inputs:
             raise ValueError(
                 f"`skeleton` must have one input per column as the model reads them, {n_inputs} "
@@ -424,11 +380,17 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
     skeleton : Skeleton, optional
         By default a chain over all inputs, of the depth that the scheme needs.
     scheme : str
-        "auto" is "random_features": a Gaussian process by random features, in closed form but for its scales.
+        "auto" is "deep_ensemble", sixteen networks that each leave an eighth of the rows out and are averaged, with the
+        noise and the doubt taken from rows they had not seen; for fewer than 16 rows and for other noise than below
+        "random_features", a Gaussian process by random features. Or the name of a scheme, as for `AdditiveRegressor`.
     widths : sequence of int, optional
         Of the layers below the top.
-    likelihood, conformal, feature_types, n_steps, early_stopping, time_budget, random_state, verbose
-        As for `AdditiveRegressor`.
+    likelihood : {"auto", "gaussian", "student_t", "heteroscedastic", "poisson"}
+        "auto": of the ensemble normal or heavy tails, as rows left out ask for; else "gaussian".
+    n_steps : int, optional
+        Of training; by default 2000, and of the ensemble 60 passes over the rows, but at least 5000 and at most 20000.
+    conformal, feature_types, early_stopping, time_budget, random_state, verbose
+        As for `AdditiveRegressor`; the ensemble is not stopped early.
     """
 
     def __init__(
@@ -437,10 +399,10 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
         scheme: str = "auto",
         *,
         widths: Sequence[int] | None = None,
-        likelihood: str = "gaussian",
+        likelihood: str = "auto",
         conformal: bool = False,
         feature_types: Mapping | Sequence | None = None,
-        n_steps: int = 2000,
+        n_steps: int | None = None,
         early_stopping: bool = False,
         time_budget: float | int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -460,115 +422,41 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
         self.likelihood = likelihood
         self.conformal = conformal
 
+    _noises = {"auto": Gaussian, **LIKELIHOODS}
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SkeletonRegressor":
         """Trains the network by the ELBO."""
-        self._check_settings(self.scheme)
-        _fit_regressor(self, X, y, sample_weight, self._fit_rows)
+        self._check_settings(self.scheme, list(SCHEMES))
+        if self.scheme == "deep_ensemble" and self.likelihood not in NOISES_OF_ENSEMBLES:
+            raise ValueError(
+                f'`likelihood` must be one of {", ".join(NOISES_OF_ENSEMBLES)} with scheme="deep_ensemble", got '
+                f"{self.likelihood!r}: use another scheme."
+            )
+        fit_regressor(self, X, y, sample_weight, self._fit_rows)
         return self
 
-    def _fit_rows(self, rows: Rows) -> "_Outcome":
+    def _fit_rows(self, rows: Rows) -> "Outcome":
         z = self._standardise(rows.y, rows.weight)
-        return self._fit_skeleton(rows, z, LIKELIHOODS[self.likelihood](), z)
+        scheme, likelihood = self.scheme, self._noises[self.likelihood]()
+        if scheme == "auto":
+            is_enough = len(rows.y) >= SCHEMES["deep_ensemble"]["n_restarts"]
+            scheme = "deep_ensemble" if is_enough and self.likelihood in NOISES_OF_ENSEMBLES else "random_features"
+        if scheme == "deep_ensemble":
+            likelihood = Gaussian()  # while members train
+        return self._fit_skeleton(rows, z, likelihood, z, scheme)
 
 
 class SkeletonClassifier(ClassifierPredictions, _Skeleton):
-    """Classification by a Bayesian network on any skeleton. Parameters as for `SkeletonRegressor`."""
+    """Classification by a Bayesian network on any skeleton. Parameters as for `SkeletonRegressor`.
+
+    `scheme="auto"` is "random_features", and there are no ensembles.
+    """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SkeletonClassifier":
         """Trains the network by the ELBO."""
-        self._check_settings(self.scheme)
-        rows, _, targets = _class_rows(self, X, y, sample_weight)
-        _conclude(self, rows, self._fit_skeleton(rows, targets, self._likelihood_asked, rows.y), len(self.classes_))
+        self._check_settings(self.scheme, SCHEMES_OF_TERMS)
+        rows, _, targets = class_rows(self, X, y, sample_weight)
+        scheme = "random_features" if self.scheme == "auto" else self.scheme
+        outcome = self._fit_skeleton(rows, targets, self._likelihood_asked, rows.y, scheme)
+        conclude(self, rows, outcome, len(self.classes_))
         return self
-
-
-class _Outcome(NamedTuple):
-    """What a fit leaves to be looked at: predictions of its rows, each left out in turn, and words about it."""
-
-    left_out: Predictive | None
-    notes: list[str]
-    warnings: list[str]
-
-
-def _conclude(model: Any, rows: Rows, outcome: _Outcome, n_classes: int = 0) -> None:
-    """What the rows looked like, how well they are predicted, beside a linear model, and what to think of it."""
-    n_levels = [len(column.levels) for column in model.schema_.columns]
-    model._profile = profile(*rows, model.schema_.columns, n_classes)
-    model._linear = fit_linear(*rows, n_levels, classes=n_classes)
-    notes, warnings, figures = list(outcome.notes), list(outcome.warnings), {}
-    model.evaluation_ = None
-    if outcome.left_out is not None:
-        seed = seed_of(model.random_state)
-        linear = cross_fitted(*rows, n_levels, classes=n_classes, seed=seed)
-        model.evaluation_ = model._evaluation(LEFT_OUT, outcome.left_out, rows.y, rows.weight, linear)
-        figures = dict(model.evaluation_.scores["model"])
-        more = coverage_words(figures, float(rows.weight.sum()), model.target_names_)
-        notes, warnings = notes + more[0], warnings + more[1]
-        warnings += worse_than_linear(model.evaluation_.scores, model.target_names_)
-        if not n_classes and model.likelihood == "gaussian":
-            away = outcome.left_out.away((rows.y - model._y_mean) / model._y_scale)
-            names = [column.name for column in model.schema_.columns]
-            warnings += uneven_noise(away, rows.matrix, names, model.target_names_)
-    model.diagnostics_ = summary(notes, warnings, figures)
-
-
-def _fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows], _Outcome]) -> None:
-    """Reads the table, and fits all rows; or with `conformal` some of them, and calibrates intervals on the others."""
-    matrix, weight = model._read(X, sample_weight)
-    targets = model._targets(y, len(matrix))
-    model.target_names_ = target_names(y)
-    rows = canonical(matrix, targets, weight)
-    if len(rows.y) < 2:
-        raise ValueError(f"`X` must have at least 2 different rows of weight above 0, got n_samples = {len(rows.y)}.")
-    model._conformal = None
-    if not model.conformal:
-        _conclude(model, rows, fit_rows(rows))
-        return
-    n_out = round(CALIBRATION_SHARE * len(rows.y))
-    if n_out < 1 or len(rows.y) - n_out < 2:
-        raise ValueError(f"`conformal=True` needs at least 4 rows, got {len(rows.y)}.")
-    order = np.random.default_rng(seed_of(model.random_state)).permutation(len(rows.y))
-    out, kept = np.sort(order[:n_out]), np.sort(order[n_out:])
-    fitted = Rows(*(part[kept] for part in rows))
-    outcome = fit_rows(fitted)
-    held = Rows(*(part[out] for part in rows))
-    predictive = model._predictive_of(model._encoding(held.matrix))
-    scores = np.abs(predictive.away((held.y - model._y_mean) / model._y_scale))
-    # a row that stands there twice is one row to calibrate on
-    model._conformal = np.sort(scores, axis=0)
-    _conclude(model, fitted, outcome)
-
-
-def _class_rows(model: Any, X, y, sample_weight) -> tuple[Rows, np.ndarray, Float[np.ndarray, "n k"]]:
-    """The rows of a classifier, their classes' codes, and standardised indicators of these."""
-    matrix, weight = model._read(X, sample_weight)
-    codes = model._classes(y, len(matrix))
-    model.target_names_ = target_names(y)
-    rows = canonical(matrix, codes[:, None].astype(float), weight)
-    codes = rows.y[:, 0].astype(int)
-    if len(np.unique(codes)) < 2:
-        raise ValueError("`y` must have at least 2 classes among the rows of weight above 0, got 1 class.")
-    n_classes = len(model.classes_)
-    hits = (codes[:, None] == np.arange(1 if n_classes == 2 else 0, n_classes)).astype(float)
-    centre = rows.weight @ hits / rows.weight.sum()
-    spread = np.sqrt(np.maximum(centre * (1.0 - centre), 1e-12))
-    return rows, codes, (hits - centre) / spread
-
-
-def _network_words(fitted: Fitted) -> tuple[list[str], list[str]]:
-    """What went well in a training, and what to look at."""
-    notes, warnings = [f"trained for {int(fitted.history.step[-1]) if len(fitted.history.step) else 0} steps."], []
-    if len(fitted.scores) > 1:
-        apart = float(np.ptp(fitted.scores))
-        words = f"{len(fitted.scores)} restarts ended within {apart:.3f} per row of each other"
-        (warnings if apart > SAME_SCORE else notes).append(words + ("." if apart <= SAME_SCORE else ": train longer."))
-    late = fitted.history.elbo[-5:]
-    if len(late) == 5 and late[-1] - late[0] > 0.05 * max(abs(late[-1]), 1.0):
-        warnings.append("the objective was still rising at the end: give `n_steps` more.")
-    return notes, warnings
-
-
-def _threads(n_rows: int):
-    """Half the cores for LAPACK: its threads wait by spinning, and where others work beside them they thrash."""
-    n_threads = max((os.cpu_count() or 2) // 2, 1) if n_rows >= ROWS_FOR_THREADS else 1
-    return threadpool_limits(n_threads, user_api="blas")

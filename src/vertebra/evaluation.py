@@ -18,6 +18,7 @@ from sklearn.metrics import roc_auc_score
 from vertebra.predictive import Predictive
 
 LEFT_OUT = "each row left out in turn, with the terms kept"  # the linear model: a fifth of the rows left out in turn
+FOLD_LEFT_OUT = "each row by the networks that had not seen it"
 HELD_OUT = "rows that were not fitted"
 # Levels at which coverage is looked at, and bins of probabilities.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)

@@ -13,7 +13,7 @@ import jax.random as jr
 import numpy as np
 import optax
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 from threadpoolctl import threadpool_limits
 
 from vertebra.conjugate import MAX_FEATURES, closed_form, has_closed_form, n_joint_features
@@ -58,6 +58,7 @@ class Fitted(NamedTuple):
     networks: tuple[Network, ...]
     likelihoods: tuple[Any, ...]
     scores: tuple[float, ...]
+    unseen: tuple[Bool[np.ndarray, " n"], ...]  # of each restart, the rows that it was not trained on
 
 
 class Diverged(RuntimeError):
@@ -142,6 +143,7 @@ def fit(
     optimiser: optax.GradientTransformation | None = None,
     n_draws: int = 1,
     validation: float = 0.0,
+    folds: int = 0,
     patience: int | None = None,
     n_rounds: int = 25,
     last_layer: bool | None = None,
@@ -156,6 +158,9 @@ def fit(
       an `optimiser` of your own, its updates are scaled by that schedule instead, and `learning_rate` is not used.
     - `validation`: the share of rows held out; their log predictive density is then the score that picks the best
       round, and that stops the fit after `patience` rounds without a better one.
+    - `folds`: cuts the rows into so many parts; restart i does not see part i mod `folds`, which is its validation.
+      What the ensemble says of a row without it is then known from the restarts that held it out (`Fitted.unseen`); so
+      that it is not flattered, the last round is kept, not the one that these rows like best.
     - `last_layer`: whether to end with the exact posterior of the last layer, joint over all sub-networks, with the
       noise at its evidence maximum. None: where that exists (only the top layer random, all Gaussian) and has no more
       than 2000 features.
@@ -163,7 +168,7 @@ def fit(
     """
     networks = _checked_networks(network)
     _check_counts(n_steps=n_steps, batch_size=batch_size, n_draws=n_draws, n_rounds=n_rounds)
-    _check_settings(learning_rate, validation, patience)
+    _check_settings(learning_rate, validation, folds, patience, len(networks))
     rows, targets = _arrays(networks[0], likelihood, x, y)
     weights = _weights(weight, targets.shape)
     likelihood = likelihood.init(targets)
@@ -176,7 +181,8 @@ def fit(
             "below it and the Gaussian likelihood: use None to have the closed form where it exists."
         )
     keys = jr.split(fast(key), 1 + len(networks))
-    data, n_train = arrange(rows, targets, weights, validation, batch_size, keys[0])
+    data, n_train = arrange(rows, targets, weights, validation, folds, batch_size, keys[0])
+    held = jnp.arange(len(networks), dtype=jnp.int32) % max(folds, 1)
     steps_per_round = -(-n_steps // n_rounds)
     plan = Plan(
         n_steps=jnp.asarray(n_steps, jnp.int32),
@@ -187,13 +193,19 @@ def fit(
     )
     optimiser = ADAM if optimiser is None else optimiser
     settings = Settings(
-        min(batch_size, len(data.order)), n_draws, n_rounds, validation > 0.0, len(networks) > 1, optimiser
+        min(batch_size, len(data.order)),
+        n_draws,
+        n_rounds,
+        validates=validation > 0.0 or folds > 0,
+        keeps_last=folds > 0,
+        stacked=len(networks) > 1,
+        optimiser=optimiser,
     )
 
     models = [(member, likelihood) for member in networks]
     model = pile(models) if settings.stacked else models[0]
     params, rest = eqx.partition(model, trainable(model))
-    state = start(settings, params, keys[1:] if settings.stacked else keys[1])
+    state = start(settings, params, *((keys[1:], held) if settings.stacked else (keys[1], held[0])))
     most = n_rounds + MAX_RETRIES
     for until in range(1, most + 1) if callback else [most]:
         # XLA shares the work out among the cores: threads of LAPACK's own would fight it for them.
@@ -209,11 +221,15 @@ def fit(
     _check_outcome(scores, outcomes, None if optimiser is not ADAM else learning_rate)
     fitted = [eqx.combine(outcome.best, part) for outcome, part in zip(outcomes, rests, strict=True)]
     evidences: Sequence[float | None] = [None] * len(fitted)
+    fold = np.asarray(data.fold)[: len(rows)]
+    unseen = tuple(fold == int(k) for k in held)
     if last_layer:
-        train = np.asarray(data.is_train)[: len(rows)] if validation else slice(None)
-        finished = [closed_form(f, noise, rows[train], targets[train], weights[train]) for f, noise in fitted]
+        finished = [
+            closed_form(f, noise, rows[~out], targets[~out], weights[~out])
+            for (f, noise), out in zip(fitted, unseen, strict=True)
+        ]
         fitted, evidences = [(f, noise) for f, noise, _ in finished], [e / n_train for *_, e in finished]
-        scores = [float(_rescore(settings, model, data, keys[0])) for model in fitted]
+        scores = [float(_rescore(settings, f, data, keys[0], k)) for f, k in zip(fitted, held, strict=True)]
     best = int(np.argmax(scores))
     rounds = int(outcomes[best].round)
     history = History(
@@ -223,13 +239,21 @@ def fit(
     )
     members, likelihoods = (tuple(part) for part in zip(*fitted, strict=True))
     return Fitted(
-        members[best], likelihoods[best], scores[best], history, evidences[best], members, likelihoods, tuple(scores)
+        members[best],
+        likelihoods[best],
+        scores[best],
+        history,
+        evidences[best],
+        members,
+        likelihoods,
+        tuple(scores),
+        unseen,
     )
 
 
 @eqx.filter_jit
-def _rescore(settings, model, data, key):
-    return score_of(settings, model, data, key)
+def _rescore(settings, model, data, key, held):
+    return score_of(settings, model, data, key, held)
 
 
 def _members(tree, n):
@@ -281,13 +305,18 @@ def _check_counts(**counts):
             raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
 
 
-def _check_settings(learning_rate, validation, patience):
+def _check_settings(learning_rate, validation, folds, patience, n_networks):
     if patience is not None:
         _check_counts(patience=patience)
     if not (learning_rate > 0.0 and math.isfinite(learning_rate)):
         raise ValueError(f"`learning_rate` must be positive and finite, got {learning_rate!r}.")
     if not 0.0 <= validation < 1.0:
         raise ValueError(f"`validation` must be at least 0 and below 1, got {validation!r}.")
+    if folds and not (isinstance(folds, numbers.Integral) and 2 <= folds <= n_networks and validation == 0.0):
+        raise ValueError(
+            f"`folds` must be a whole number from 2 to the number of networks, {n_networks}, without `validation`, "
+            f"got {folds!r}: each fold needs a restart that leaves it out."
+        )
     if patience is not None and validation == 0.0:
         raise ValueError("`patience` needs `validation`: the ELBO of the training rows does not tell when to stop.")
 

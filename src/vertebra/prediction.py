@@ -1,6 +1,7 @@
 """The ways to predict: of regressors and of classifiers, on any posterior of f."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -39,6 +40,7 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
     likelihood: str
     conformal: bool
     _likelihood: Likelihood
+    _noises: ClassVar[Mapping[str, type[Likelihood]]] = LIKELIHOODS
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean of y; with `return_std` also its sd, the noise and the uncertainty of f together."""
@@ -118,7 +120,7 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         targets = targets.reshape(len(matrix), -1)
         if targets.shape[1] != len(self._y_scale):
             raise ValueError(f"`y` must have {len(self._y_scale)} column(s), got {targets.shape[1]}.")
-        targets = np.asarray(LIKELIHOODS[self.likelihood]().check(targets), np.float64)
+        targets = np.asarray(self._noises[self.likelihood]().check(targets), np.float64)
         kept, weight = _weighted(sample_weight, matrix)
         predictive = self._predictive_of(self._encoding(matrix[kept]))
         return self._evaluation(HELD_OUT, predictive, targets[kept], weight, self._linear(matrix[kept]))
@@ -160,8 +162,8 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
 
     def _targets(self, y: Any, n: int) -> Float[np.ndarray, "n k"]:
         """y as numbers, (n, targets), checked."""
-        if self.likelihood not in LIKELIHOODS:
-            raise ValueError(f"`likelihood` must be one of {', '.join(LIKELIHOODS)}, got {self.likelihood!r}.")
+        if self.likelihood not in self._noises:
+            raise ValueError(f"`likelihood` must be one of {', '.join(self._noises)}, got {self.likelihood!r}.")
         targets = _numbers(y, type(self).__name__)
         self._single = targets.ndim == 1
         targets = targets.reshape(len(targets), -1)
@@ -170,7 +172,7 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
                 f"Found input variables with inconsistent numbers of samples: {[n, len(targets)]}. "
                 "`y` must have one entry per row of `X`."
             )
-        return np.asarray(LIKELIHOODS[self.likelihood]().check(targets), np.float64)
+        return np.asarray(self._noises[self.likelihood]().check(targets), np.float64)
 
     def _standardise(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n k"]:
         """y of mean 0 and sd 1, undone outside; counts stay as they are."""

@@ -66,6 +66,18 @@ def deep_kernel_learning(widths: Sequence[int], *, r: int | None = None, kernel:
     return [*(Layer(d, posterior=PointMass(), prior=_plain(), bias=True) for d in below), last]
 
 
+def deep_ensemble(widths: Sequence[int], *, scale: float = 10.0) -> list[Layer]:
+    """Deep kernel learning under a loose prior, N(0, scale²/r), from small weights: a member of an ensemble.
+
+    Alone such a network fits its rows too well and is too sure. Many of them, each without some of the rows, are to be
+    averaged, and the noise taken from rows that they had not seen: `fit(…, folds=…)`, then `calibrate`.
+    """
+    *below, top = _checked(widths)
+    prior, small = Normal(scale, fan_in=True), PointMass(spread=1.0 / scale)
+    last = Layer(top, posterior=Gaussian(sd=0.1 / scale, spread=0.0), prior=prior, bias=True)
+    return [*(Layer(d, posterior=small, prior=prior, bias=True) for d in below), last]
+
+
 def inducing_points(
     widths: Sequence[int], *, r: int = 50, kernel: Kernel | None = None, residual: bool = True
 ) -> list[Layer]:

@@ -1,6 +1,7 @@
 """The posterior of f behind an estimator, with what it says about terms: in closed form, or of a network.
 
-Both read rows of numbers and answer the same questions: moments, draws, strengths, a term at points, a row's terms.
+Both read rows of numbers and answer the same questions: moments, draws, strengths, a term at points, a row's terms. An
+ensemble of networks answers the first two.
 """
 
 from collections.abc import Sequence
@@ -147,3 +148,40 @@ class NetworkSurface(NamedTuple):
                 output=output,
                 n_draws=N_NETWORK_DRAWS,
             )
+
+
+class EnsembleSurface(NamedTuple):
+    """Networks that are averaged; the doubt about f is their disagreement, times a factor from rows left out."""
+
+    networks: tuple[Network, ...]
+    factor: Float[np.ndarray, " outputs"]
+    seed: int
+    scheme: str
+    widths: tuple[int, ...]  # d¹, …, d^L
+
+    @property
+    def n_outputs(self) -> int:
+        return self.networks[0].n_outputs
+
+    def mean(self, x):
+        return self.members(x)[0].mean(axis=0)
+
+    def moments(self, x):
+        means, variances = self.members(x)
+        return means.mean(axis=0), self.factor * (variances.mean(axis=0) + means.var(axis=0, ddof=1))
+
+    def members(self, x) -> tuple[Float[np.ndarray, "members n outputs"], Float[np.ndarray, "members n outputs"]]:
+        """What each says of f, mean and variance."""
+        with jax.enable_x64(True):
+            parts = [moments(double(member), x, key=jr.key(self.seed)) for member in self.networks]
+            means, variances = (np.stack([np.asarray(each) for each in part]) for part in zip(*parts, strict=True))
+        return means, np.maximum(variances, 0.0)
+
+    def sample(self, x, n_draws: int, seed: int):
+        """Draws of members in turn, as far from the mean as the factor says."""
+        with jax.enable_x64(True):
+            networks = [double(member) for member in self.networks]
+            draws = np.asarray(sample(networks, x, key=jr.key(seed), n_draws=n_draws))
+        mean = self.mean(x)
+        order = np.random.default_rng(seed).permutation(n_draws)
+        return (mean + np.sqrt(self.factor) * (draws - mean))[order]

@@ -33,13 +33,13 @@ class Data(NamedTuple):
     x: Float[Array, "rows p"]
     y: Float[Array, "rows k"]
     weight: Float[Array, "rows j"]
-    is_train: Bool[Array, " rows"]
-    order: Int[Array, " rows"]  # the training rows, shuffled, then padding
+    fold: Int[Array, " rows"]  # a restart neither trains on the fold that it holds out nor is scored on another
+    order: Int[Array, " rows"]  # the rows to train on, shuffled, then padding
     n_train: Int[Array, ""]
     strides: Int[Array, " epochs"]  # prime to n_train: each turns the order into another one …
     shifts: Int[Array, " epochs"]  # … that starts elsewhere
-    score_rows: Int[Array, " score"]
-    score_weight: Float[Array, "score j"]
+    score_rows: Int[Array, "folds score"]
+    score_weight: Float[Array, "folds score j"]
 
 
 class Plan(NamedTuple):
@@ -59,6 +59,7 @@ class Settings(NamedTuple):
     n_draws: int
     n_rounds: int
     validates: bool
+    keeps_last: bool  # not the round with the best score
     stacked: bool
     optimiser: optax.GradientTransformation
 
@@ -69,6 +70,7 @@ class State(eqx.Module):
     params: PyTree
     optimiser: PyTree
     key: PRNGKeyArray
+    held: Int[Array, ""]  # the fold that is left out
     turn: Int[Array, ""]  # rounds run, the diverged ones included
     round: Int[Array, ""]  # rounds that counted
     rate_factor: Float[Array, ""]
@@ -82,12 +84,12 @@ class State(eqx.Module):
 
 
 @eqx.filter_jit
-def start(settings, params, key):
+def start(settings, params, key, held):
     """The state before the first round; with a leading axis of restarts where the parameters have one."""
-    return (jax.vmap(_start, in_axes=(None, 0, 0)) if settings.stacked else _start)(settings, params, key)
+    return (jax.vmap(_start, in_axes=(None, 0, 0, 0)) if settings.stacked else _start)(settings, params, key, held)
 
 
-def _start(settings, params, key):
+def _start(settings, params, key, held):
     # Every type is spelled out: a weak one would come back strong, and compile the program a second time.
     real, zero = jnp.result_type(float), jnp.zeros((), jnp.int32)
     blank = jnp.full(settings.n_rounds, jnp.nan, real)
@@ -95,6 +97,7 @@ def _start(settings, params, key):
         params=jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), params),
         optimiser=settings.optimiser.init(params),
         key=key,
+        held=held,
         turn=zero,
         round=zero,
         rate_factor=jnp.ones((), real),
@@ -145,6 +148,7 @@ def _turn(settings, state, rest, data, plan, turn):
     def step(i, carry):
         params, optimiser, total, noise = carry
         rows, weight, scale = _minibatch(data, settings.batch_size, first + i)
+        weight = weight * (data.fold[rows] != state.held)[:, None]
         value, gradient = jax.value_and_grad(loss)(params, rows, weight, scale, noise)
         updates, optimiser = settings.optimiser.update(gradient, optimiser, params)
         rate = state.rate_factor * plan.learning_rate * _schedule(done + i, plan.n_steps)
@@ -156,12 +160,12 @@ def _turn(settings, state, rest, data, plan, turn):
     begin = (state.params, state.optimiser, jnp.zeros((), state.best_score.dtype), noise_of(0))
     params, optimiser, total, _ = jax.lax.fori_loop(0, plan.steps_per_round, step, begin)
     mean_elbo = total / plan.steps_per_round
-    score = score_of(settings, eqx.combine(params, rest), data, score_key)
+    score = score_of(settings, eqx.combine(params, rest), data, score_key, state.held)
 
     # NaN or infinity anywhere in the round ends up in one of these: go back to the best state, at a lower rate.
     sound = jnp.isfinite(score) & jnp.isfinite(mean_elbo)
     counts = sound & state.active
-    better = counts & (score > state.best_score)
+    better = counts & (settings.keeps_last | (score > state.best_score))
     pick = lambda condition, a, b: jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)  # noqa: E731
     best = pick(better, params, state.best)
     best_round = jnp.where(better, state.round, state.best_round)
@@ -172,6 +176,7 @@ def _turn(settings, state, rest, data, plan, turn):
         params=pick(sound, params, best),
         optimiser=pick(sound, optimiser, settings.optimiser.init(best)),
         key=state.key,
+        held=state.held,
         turn=(turn + 1).astype(jnp.int32),
         round=rounds,
         rate_factor=jnp.where(sound, 1.0, RETRY_FACTOR).astype(state.rate_factor.dtype) * state.rate_factor,
@@ -210,16 +215,16 @@ def _schedule(t, n_steps):
     return jnp.minimum(1.0, (t + 1.0) / jnp.maximum(0.02 * n_steps, 1.0)) * 0.5 * (1.0 + jnp.cos(jnp.pi * share))
 
 
-def score_of(settings, model, data, key):
+def score_of(settings, model, data, key, held):
     """The same rows and the same noise each round, so that rounds compare."""
     network, likelihood = model
     n_draws = 4 if any(stack.is_random for stack in network.stacks[:-1]) else 1
-    x, y = data.x[data.score_rows].T, data.y[data.score_rows]
-    total = jnp.sum(data.score_weight)
+    rows, weight = data.score_rows[held], data.score_weight[held]
+    x, y, total = data.x[rows].T, data.y[rows], jnp.sum(weight)
     if not settings.validates:
-        scale = jnp.sum(jnp.where(data.is_train[:, None], data.weight, 0.0)) / total
         noise = step_noise(network, len(y), key=key, n_draws=n_draws)
-        return minibatch_elbo(network, likelihood, x, y, data.score_weight, scale, noise) / data.n_train
+        scale = jnp.sum(data.weight) / total
+        return minibatch_elbo(network, likelihood, x, y, weight, scale, noise) / data.n_train
 
     def one_draw(key):
         below_key, top_key = jr.split(key)
@@ -228,39 +233,45 @@ def score_of(settings, model, data, key):
 
     n_draws = 16 if any(stack.is_random for stack in network.stacks) else 1
     f = jax.vmap(one_draw)(jr.split(key, n_draws))
-    return jnp.sum(data.score_weight * likelihood.log_predictive(f, y)) / total
+    return jnp.sum(weight * likelihood.log_predictive(f, y)) / total
 
 
-def arrange(x, y, weight, validation, batch_size, key):
-    """Rows on the device, with the split, the order and the strides fixed by the key, on the host."""
+def arrange(x, y, weight, validation, folds, batch_size, key):
+    """Rows on the device, with the split, the order and the strides fixed by the key, on the host.
+
+    Fold 0 is the share held out for `validation`; or there are `folds`, each held out by restarts of its own, which
+    pass over its rows with weight zero.
+    """
     rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel().tolist())
     size = padded_size(len(x))
     usable = rng.permutation(np.flatnonzero(weight.any(axis=1)).astype(np.int32))
     n_held = round(validation * len(usable))
-    held, train = usable[:n_held], usable[n_held:]
+    parts = [usable[:n_held]] if not folds else np.array_split(usable, folds)
+    train = usable if folds else usable[n_held:]
     if len(train) < 1 or (validation > 0.0 and n_held < 1):
         raise ValueError(
             f"`validation` of {validation} leaves {n_held} rows to score and {len(train)} to train on, of the "
             f"{len(usable)} with weight: give more rows, or another share."
         )
-    scored = (held if n_held else rng.permutation(train))[:MAX_SCORE_ROWS]
+    fold = np.full(size, -1)
+    for k, part in enumerate(parts):
+        fold[part] = k
+    scored = [part[:MAX_SCORE_ROWS] for part in (parts if folds or n_held else [rng.permutation(train)])]
     n_scored = min(size, MAX_SCORE_ROWS)
     limit = min(len(train), (2**31 - 1) // (len(train) + batch_size))
     candidates = rng.integers(1, limit + 1, size=512)
     strides = np.resize(candidates[np.gcd(candidates, len(train)) == 1][:64].tolist() or [1], 64)
-    is_train = np.zeros(size, bool)
-    is_train[train] = True
     data = Data(
         x=pad(x, size),
         y=pad(y, size),
         weight=pad(weight, size),
-        is_train=jnp.asarray(is_train),
+        fold=jnp.asarray(fold, dtype=jnp.int32),
         order=pad(train, size, jnp.int32),
         n_train=jnp.asarray(len(train), dtype=jnp.int32),
         strides=jnp.asarray(strides, dtype=jnp.int32),
         shifts=jnp.asarray(rng.integers(len(train), size=64), dtype=jnp.int32),
-        score_rows=pad(scored, n_scored, jnp.int32),
-        score_weight=pad(weight[scored], n_scored),
+        score_rows=jnp.stack([pad(part, n_scored, jnp.int32) for part in scored]),
+        score_weight=jnp.stack([pad(weight[part], n_scored) for part in scored]),
     )
     return data, len(train)
 

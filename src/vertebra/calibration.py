@@ -1,0 +1,125 @@
+"""The noise of an ensemble, and how much of its members' disagreement to believe, from rows that they had not seen.
+
+Networks that fit their rows to the last digit know neither: both are read off what each said of rows it left out.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.optimize import minimize
+from scipy.special import gammaln
+
+from vertebra.likelihoods import Gaussian, Likelihood, StudentT
+
+# Rows looked at, and nodes of the Gauss–Hermite rule over f at each where the noise is not normal.
+MOST_ROWS, N_NODES = 2000, 12
+# To what the logarithms of scale and factor, and the log density, are found out.
+TOLERANCE = {"xatol": 0.01, "fatol": 0.05}
+DEGREES = (3.0, 4.0, 6.0, 10.0, 25.0)
+# What heavy tails must bring, in log density of all rows, to be preferred to normal ones.
+LEAST_GAIN = 2.0
+# The noise is no smaller than this share of the usual distance of a row left out: densities stay finite where an
+# ensemble meets a row that stands there twice.
+LEAST_NOISE = 0.05
+
+
+class LeftOut(NamedTuple):
+    """What those members of an ensemble say of a row that have not seen it, about f."""
+
+    mean: Float[np.ndarray, "n k"]
+    variance: Float[np.ndarray, "n k"]  # of f, as the whole ensemble would state it
+    fewer: Float[
+        np.ndarray, " k"
+    ]  # more of it on average, since so few members speak: their mean is not the ensemble's
+
+
+def left_out(
+    means: Float[np.ndarray, "members n k"],
+    variances: Float[np.ndarray, "members n k"],
+    unseen: Bool[np.ndarray, "members n"],
+) -> LeftOut:
+    """From every member's mean and variance of f at every row; at least two members must not have seen it.
+
+    What few members' mean is off by is taken to be the same at all rows: from two members a row's own is half noise.
+    """
+    share = unseen / unseen.sum(axis=0)
+    mean = np.einsum("mn,mnk->nk", share, means)
+    n_spoke = unseen.sum(axis=0)[:, None]
+    apart = np.einsum("mn,mnk->nk", share, (means - mean) ** 2) * n_spoke / (n_spoke - 1)
+    within = np.einsum("mn,mnk->nk", share, variances)
+    return LeftOut(mean, within + apart, np.mean((1.0 / n_spoke - 1.0 / len(means)) * apart, axis=0))
+
+
+class Calibrated(NamedTuple):
+    """The noise, and by what factor the variance of f is to be taken, target by target."""
+
+    likelihood: Likelihood
+    factor: Float[np.ndarray, " k"]
+
+
+def calibrate(
+    said: LeftOut,
+    y: Float[np.ndarray, "n k"],
+    weight: Float[np.ndarray, " n"],
+    *,
+    kinds: Sequence[str] = ("gaussian", "student_t"),
+) -> Calibrated:
+    """The noise and the factors that make rows left out most likely, with tails of one of the kinds."""
+    rows = np.random.default_rng(0).permutation(len(y))[:MOST_ROWS]
+    problems = [
+        _Problem((y - said.mean)[rows, k], said.variance[rows, k], float(said.fewer[k]), weight[rows])
+        for k in range(y.shape[1])
+    ]
+    best: tuple[float, float | None, list] | None = None
+    for degrees in [None, *DEGREES]:
+        if ("gaussian" if degrees is None else "student_t") not in kinds:
+            continue
+        found = [problem.best(degrees) for problem in problems]
+        gained = sum(value for value, *_ in found)
+        if best is None or gained > best[0] + (LEAST_GAIN if best[1] is None else 0.0):
+            best = (gained, degrees, found)
+    if best is None:
+        raise ValueError(f"`kinds` must hold gaussian or student_t, got {list(kinds)!r}.")
+    _, degrees, found = best
+    scale, factor = (np.array([each[i] for each in found]) for i in (1, 2))
+    return Calibrated(Gaussian(scale) if degrees is None else StudentT(scale, degrees), factor)
+
+
+class _Problem(NamedTuple):
+    """Rows of one target left out: how far away they were, and what was said of f there."""
+
+    away: Float[np.ndarray, " n"]
+    variance: Float[np.ndarray, " n"]
+    fewer: float
+    weight: Float[np.ndarray, " n"]
+
+    def best(self, degrees: float | None) -> tuple[float, float, float]:
+        """The highest log density, with the scale of the noise and the factor that it is reached with."""
+        usual = max(1.5 * float(np.median(np.abs(self.away))), 1e-9)
+        less = lambda theta: -self.density(*theta, usual, degrees)  # noqa: E731
+        # noise alone, doubt alone, and both: there can be a maximum near each
+        starts = [(np.log(usual), -4.0), (np.log(0.1 * usual), 0.0), (np.log(usual), 0.0)]
+        results = [minimize(less, start, method="Nelder-Mead", options=TOLERANCE) for start in starts]
+        found = min(results, key=lambda result: result.fun)
+        scale, factor = self.scales(*found.x, usual)
+        return -float(found.fun), scale, factor
+
+    @staticmethod
+    def scales(log_scale: float, log_factor: float, usual: float) -> tuple[float, float]:
+        return float(np.hypot(np.exp(log_scale), LEAST_NOISE * usual)), float(np.exp(np.clip(log_factor, -10.0, 6.0)))
+
+    def density(self, log_scale: float, log_factor: float, usual: float, degrees: float | None) -> float:
+        scale, factor = self.scales(log_scale, log_factor, usual)
+        spread = factor * self.variance + self.fewer
+        if degrees is None:
+            total = spread + scale**2
+            each = -0.5 * np.log(2.0 * np.pi * total) - 0.5 * self.away**2 / total
+        else:
+            nodes, share = np.polynomial.hermite_e.hermegauss(N_NODES)
+            z = (self.away - nodes[:, None] * np.sqrt(spread)) / scale
+            constant = gammaln(0.5 * (degrees + 1.0)) - gammaln(0.5 * degrees) - 0.5 * np.log(degrees * np.pi)
+            density = np.exp(-0.5 * (degrees + 1.0) * np.log1p(z**2 / degrees))
+            each = constant - np.log(scale) + np.log(share @ density / share.sum())
+        return float(self.weight @ each)

@@ -1,0 +1,187 @@
+"""The steps of a fit that do not depend on what is fitted: rows in, networks trained, and what to think of it all."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float
+from threadpoolctl import threadpool_limits
+
+from vertebra.control import Control
+from vertebra.diagnostics import coverage_words, summary, uneven_noise, worse_than_linear
+from vertebra.distributions import Gaussian as GaussianPosterior
+from vertebra.evaluation import LEFT_OUT, cross_fitted, fit_linear
+from vertebra.inference import Fitted, Progress, fit
+from vertebra.likelihoods import Likelihood
+from vertebra.predictive import Predictive
+from vertebra.profile import profile
+from vertebra.tabular import Rows, TableEstimator, canonical, check_count, seed_of, target_names
+
+# What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
+SCHEMES: dict[str, dict[str, Any]] = {
+    "mc_dropout": dict(widths=(24, 24), options=dict(rate=0.002), n_restarts=2),
+    "mean_field": dict(widths=(16,), options={}, n_restarts=2),
+    "random_features": dict(
+        widths=(), options=dict(r=100, activation="erf", posterior=GaussianPosterior(spread=0.0)), n_restarts=1
+    ),
+    "deep_kernel_learning": dict(widths=(16, 24), options={}, n_restarts=4),
+    "deep_random_features": dict(widths=(), options=dict(r=150, n_blocks=2, activation="erf"), n_restarts=1),
+    "inducing_points": dict(widths=(), options=dict(r=40), n_restarts=1),
+    "deep_ensemble": dict(widths=(64, 64, 64), options={}, n_restarts=16, folds=8, rate=1e-2, activation="erf"),
+}
+# Of the priors of an ensemble's members: which one suits is not known before.
+SCALES = (3.0, 10.0, 30.0)
+# Steps where no number is given: of an ensemble for so many passes over the rows, within limits.
+N_STEPS, N_PASSES, FEWEST_STEPS, MOST_STEPS = 2000, 60, 5000, 20000
+# Fits of fewer rows have matrices so small that threads of LAPACK's own cost more than they bring.
+ROWS_FOR_THREADS = 3000
+# The share of rows that conformal intervals are calibrated on, and that early stopping watches.
+CALIBRATION_SHARE, VALIDATION_SHARE = 0.2, 0.15
+BATCH_SIZE = 128
+# Restarts whose scores (log density per row) differ by more do not agree.
+SAME_SCORE = 0.1
+
+
+class TrainedEstimator(TableEstimator):
+    """The steps of a fit that do not depend on what is fitted."""
+
+    time_budget: float | int | None
+    verbose: bool | int
+    n_steps: int | None
+    early_stopping: bool
+
+    def _check_settings(self, scheme: str, known: Sequence[str]) -> None:
+        if scheme != "auto" and scheme not in known:
+            raise ValueError(f'`scheme` must be "auto" or one of {", ".join(known)}, got {scheme!r}.')
+        if self.n_steps is not None:
+            check_count(n_steps=self.n_steps)
+
+    def _control(self) -> Control:
+        return Control(type(self).__name__, verbose=self.verbose, time_budget=self.time_budget)
+
+    def _train(self, network_of: Callable[[Any, int], Any], scheme: str, likelihood: Likelihood, x, y, weight, control):
+        """Networks trained side by side, watched; with folds, where the scheme has some, as far as there are rows."""
+        settings = SCHEMES[scheme]
+        key = jr.key(seed_of(self.random_state))
+        networks = [network_of(k, i) for i, k in enumerate(jr.split(jr.fold_in(key, 1), settings["n_restarts"]))]
+        folds = min(settings.get("folds", 0), len(x))
+
+        def watch(progress: Progress) -> bool:
+            control.report(f"step {progress.step} of {progress.n_steps}, {progress.best_score:.3f} per row")
+            return control.enough()
+
+        n_steps = self.n_steps
+        if n_steps is None:
+            passes = N_PASSES * len(x) // BATCH_SIZE
+            n_steps = min(max(passes, FEWEST_STEPS), MOST_STEPS) if folds else N_STEPS
+        validation = VALIDATION_SHARE if self.early_stopping and not folds and len(x) >= 20 else 0.0
+        return fit(
+            networks,
+            likelihood,
+            x,
+            y,
+            key=key,
+            weight=weight,
+            n_steps=n_steps,
+            batch_size=BATCH_SIZE,
+            learning_rate=settings.get("rate", 5e-3),
+            validation=validation,
+            folds=folds,
+            patience=5 if validation else None,
+            callback=watch,
+        )
+
+
+class Outcome(NamedTuple):
+    """What a fit leaves to be looked at: predictions of its rows, each left out in turn, and words about it."""
+
+    left_out: Predictive | None
+    notes: list[str]
+    warnings: list[str]
+    method: str = LEFT_OUT  # how they were left out
+
+
+def conclude(model: Any, rows: Rows, outcome: Outcome, n_classes: int = 0) -> None:
+    """What the rows looked like, how well they are predicted, beside a linear model, and what to think of it."""
+    n_levels = [len(column.levels) for column in model.schema_.columns]
+    model._profile = profile(*rows, model.schema_.columns, n_classes)
+    model._linear = fit_linear(*rows, n_levels, classes=n_classes)
+    notes, warnings, figures = list(outcome.notes), list(outcome.warnings), {}
+    model.evaluation_ = None
+    if outcome.left_out is not None:
+        seed = seed_of(model.random_state)
+        linear = cross_fitted(*rows, n_levels, classes=n_classes, seed=seed)
+        model.evaluation_ = model._evaluation(outcome.method, outcome.left_out, rows.y, rows.weight, linear)
+        figures = dict(model.evaluation_.scores["model"])
+        more = coverage_words(figures, float(rows.weight.sum()), model.target_names_)
+        notes, warnings = notes + more[0], warnings + more[1]
+        warnings += worse_than_linear(model.evaluation_.scores, model.target_names_)
+        if not n_classes and model.likelihood == "gaussian":
+            away = outcome.left_out.away((rows.y - model._y_mean) / model._y_scale)
+            names = [column.name for column in model.schema_.columns]
+            warnings += uneven_noise(away, rows.matrix, names, model.target_names_)
+    model.diagnostics_ = summary(notes, warnings, figures)
+
+
+def fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows], Outcome]) -> None:
+    """Reads the table, and fits all rows; or with `conformal` some of them, and calibrates intervals on the others."""
+    matrix, weight = model._read(X, sample_weight)
+    targets = model._targets(y, len(matrix))
+    model.target_names_ = target_names(y)
+    rows = canonical(matrix, targets, weight)
+    if len(rows.y) < 2:
+        raise ValueError(f"`X` must have at least 2 different rows of weight above 0, got n_samples = {len(rows.y)}.")
+    model._conformal = None
+    if not model.conformal:
+        conclude(model, rows, fit_rows(rows))
+        return
+    n_out = round(CALIBRATION_SHARE * len(rows.y))
+    if n_out < 1 or len(rows.y) - n_out < 2:
+        raise ValueError(f"`conformal=True` needs at least 4 rows, got {len(rows.y)}.")
+    order = np.random.default_rng(seed_of(model.random_state)).permutation(len(rows.y))
+    out, kept = np.sort(order[:n_out]), np.sort(order[n_out:])
+    fitted = Rows(*(part[kept] for part in rows))
+    outcome = fit_rows(fitted)
+    held = Rows(*(part[out] for part in rows))
+    predictive = model._predictive_of(model._encoding(held.matrix))
+    scores = np.abs(predictive.away((held.y - model._y_mean) / model._y_scale))
+    # a row that stands there twice is one row to calibrate on
+    model._conformal = np.sort(scores, axis=0)
+    conclude(model, fitted, outcome)
+
+
+def class_rows(model: Any, X, y, sample_weight) -> tuple[Rows, np.ndarray, Float[np.ndarray, "n k"]]:
+    """The rows of a classifier, their classes' codes, and standardised indicators of these."""
+    matrix, weight = model._read(X, sample_weight)
+    codes = model._classes(y, len(matrix))
+    model.target_names_ = target_names(y)
+    rows = canonical(matrix, codes[:, None].astype(float), weight)
+    codes = rows.y[:, 0].astype(int)
+    if len(np.unique(codes)) < 2:
+        raise ValueError("`y` must have at least 2 classes among the rows of weight above 0, got 1 class.")
+    n_classes = len(model.classes_)
+    hits = (codes[:, None] == np.arange(1 if n_classes == 2 else 0, n_classes)).astype(float)
+    centre = rows.weight @ hits / rows.weight.sum()
+    spread = np.sqrt(np.maximum(centre * (1.0 - centre), 1e-12))
+    return rows, codes, (hits - centre) / spread
+
+
+def network_words(fitted: Fitted) -> tuple[list[str], list[str]]:
+    """What went well in a training, and what to look at."""
+    notes, warnings = [f"trained for {int(fitted.history.step[-1]) if len(fitted.history.step) else 0} steps."], []
+    if len(fitted.scores) > 1 and not any(out.any() for out in fitted.unseen):
+        apart = float(np.ptp(fitted.scores))
+        words = f"{len(fitted.scores)} restarts ended within {apart:.3f} per row of each other"
+        (warnings if apart > SAME_SCORE else notes).append(words + ("." if apart <= SAME_SCORE else ": train longer."))
+    late = fitted.history.elbo[-5:]
+    if len(late) == 5 and late[-1] - late[0] > 0.05 * max(abs(late[-1]), 1.0):
+        warnings.append("the objective was still rising at the end: give `n_steps` more.")
+    return notes, warnings
+
+
+def threads(n_rows: int):
+    """Half the cores for LAPACK: its threads wait by spinning, and where others work beside them they thrash."""
+    n_threads = max((os.cpu_count() or 2) // 2, 1) if n_rows >= ROWS_FOR_THREADS else 1
+    return threadpool_limits(n_threads, user_api="blas")
