@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo test check docs bench reproduce reproduce-quick clean
 
 demo: $(READY)
 	$(BIN)/vertebra demo
@@ -22,6 +22,18 @@ docs: $(VENV)/.docs
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py
 
+# The tables that need data read it from the folder VERTEBRA_DATA, and are left out without it.
+reproduce-quick: $(VENV)/.peers
+	cd experiments && ../$(BIN)/python synthetic.py --quick && ../$(BIN)/python schemes.py --quick
+	test -z "$$VERTEBRA_DATA" || (cd experiments && ../$(BIN)/python uci.py --quick)
+	cd experiments && ../$(BIN)/python render.py --quick
+
+# Hours; a run that was cut off goes on where it stopped.
+reproduce: $(VENV)/.peers
+	cd experiments && ../$(BIN)/python synthetic.py && ../$(BIN)/python schemes.py
+	test -z "$$VERTEBRA_DATA" || (cd experiments && ../$(BIN)/python uci.py)
+	cd experiments && ../$(BIN)/python figures.py && ../$(BIN)/python render.py
+
 clean:
 	rm -rf $(VENV) site demo-output
 
@@ -36,6 +48,11 @@ $(READY): pyproject.toml
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+$(VENV)/.peers: $(READY)
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[peers]'
 	touch $@
 
 $(VENV)/.bench: $(READY)

@@ -98,12 +98,12 @@ class _Problem(NamedTuple):
     def best(self, degrees: float | None) -> tuple[float, float, float]:
         """The highest log density, with the scale of the noise and the factor that it is reached with."""
         usual = max(1.5 * float(np.median(np.abs(self.away))), 1e-9)
-        less = lambda theta: -self.density(*theta, usual, degrees)  # noqa: E731
+        less = lambda theta: -self.density(theta[0], theta[1], usual, degrees)  # noqa: E731
         # noise alone, doubt alone, and both: there can be a maximum near each
         starts = [(np.log(usual), -4.0), (np.log(0.1 * usual), 0.0), (np.log(usual), 0.0)]
         results = [minimize(less, start, method="Nelder-Mead", options=TOLERANCE) for start in starts]
         found = min(results, key=lambda result: result.fun)
-        scale, factor = self.scales(*found.x, usual)
+        scale, factor = self.scales(found.x[0], found.x[1], usual)
         return -float(found.fun), scale, factor
 
     @staticmethod

@@ -11,6 +11,7 @@ from scipy.special import ndtri
 from vertebra.likelihoods import Likelihood
 from vertebra.polynomials import Term
 from vertebra.structure import Structure, discoveries, probabilities
+from vertebra.surface import NetworkSurface, TermSurface
 from vertebra.table import date
 from vertebra.tabular import TableEstimator, check_level
 
@@ -21,6 +22,7 @@ N_SHOWN = {1: 50, 2: 20, 3: 8}
 class Explanations(TableEstimator):
     """`effects`, `effect`, `interactions` and `eval_terms` of a fitted additive estimator."""
 
+    _surface: TermSurface | NetworkSurface
     clusters_: list[tuple[str, ...]]
     _structures: tuple[Structure, ...]
     _likelihood: Likelihood

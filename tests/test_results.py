@@ -1,0 +1,115 @@
+"""The runner runs what is missing and no more; tables are those of the csv files; quoted figures are the recorded ones."""
+
+import csv
+import importlib
+import pathlib
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _experiments():
+    sys.path.insert(0, str(ROOT / "experiments"))
+    yield
+    sys.path.remove(str(ROOT / "experiments"))
+
+
+class Task(NamedTuple):
+    name: str
+    seed: int
+
+
+def square(task: Task) -> dict[str, float]:
+    if task.name == "bad":
+        raise ValueError("no")
+    return {"value": float(task.seed**2)}
+
+
+def test_the_runner_resumes_and_does_not_record_what_failed(tmp_path, capsys):
+    runner = importlib.import_module("runner")
+    tasks = [Task("a", 2), Task("bad", 0), Task("a", 3)]
+    path = tmp_path / "out.csv"
+    assert runner.run(path, tasks[:2], square, columns=["value"], n_processes=1) == 1
+    assert [(row["name"], row["value"]) for row in runner.read(path)] == [("a", "4")]
+    assert runner.run(path, tasks[::2], square, columns=["value"], n_processes=2, fresh=True) == 0
+    assert [row["value"] for row in runner.read(path)] == ["4", "9"]
+    assert runner.run(path, tasks[::2], square, columns=["value"], n_processes=1) == 0
+    assert len(runner.read(path)) == 2
+    assert {"seconds", "cpu_seconds", "peak_mb", "python", "vertebra", "jax"} <= set(runner.read(path)[0])
+    assert "2 of 2 are there, 0 to run" in capsys.readouterr().out
+
+
+def test_the_best_is_bold_and_so_is_what_is_within_a_standard_error():
+    render = importlib.import_module("render")
+    (a,), (b,), (c,), (d,) = render.with_best([[(1.0, 0.1), (1.05, 0.1), (1.2, 0.1), None]], [2], least=True)
+    assert (a, b, c, d) == ("**1.00 ± 0.10**", "**1.05 ± 0.10**", "1.20 ± 0.10", "")
+    (a,), (b,) = render.with_best([[(1.0, np.nan), (2.0, np.nan)]], [1], least=False)
+    assert (a, b) == ("1.0", "**2.0**")
+
+
+def test_differences_are_paired_split_by_split():
+    render = importlib.import_module("render")
+    ours = pd.DataFrame(
+        {"set": "boston", "split": [1, 0], "method": "skeleton", "rmse": [2.0, 1.0], "log_density": [0.0, 0.0]}
+    )
+    other = pd.DataFrame(
+        {
+            "dataset": "boston",
+            "split": [0, 1],
+            "variant": "1layer_100x_grid",
+            "rmse": [3.0, 5.0],
+            "test_ll": [-1.0, -2.0],
+        }
+    )
+    lines = render.paired(ours, other, ["boston"])
+    assert any("Skeleton, default, RMSE | -2.50 ± 0.50 [2]" in line for line in lines)
+    assert any("log density | 1.500 ± 0.500 [2]" in line for line in lines)
+
+
+def test_the_committed_results_are_those_of_the_csv_files():
+    """All but published figures, which need their folder."""
+    render = importlib.import_module("render")
+    said = set((ROOT / "experiments/RESULTS.md").read_text().splitlines())
+    again = [line for line in render.render(ROOT / "experiments/results").splitlines() if "±" in line]
+    assert len(again) > 5
+    assert not [line for line in again if line not in said]
+
+
+def test_quoted_figures_of_tables_are_the_recorded_ones():
+    readme = (ROOT / "README.md").read_text()
+    rows = pd.read_csv(ROOT / "benchmarks/results/tables.csv")
+    mean = rows.groupby(["table", "method"])[["auc", "log_loss", "rmse", "seconds"]].mean()
+    for table, title, quantities in (
+        ("adult", "adult, official split: AUC, log loss", (("auc", 4), ("log_loss", 4))),
+        ("breast_cancer", "breast cancer, five splits: AUC, log loss", (("auc", 4), ("log_loss", 3))),
+        ("california_housing", "California housing, five splits: RMSE", (("rmse", 3),)),
+    ):
+        cells = [
+            ", ".join(f"{mean.loc[(table, who), name]:.{digits}f}" for name, digits in quantities)
+            for who in ("vertebra", "ebm")
+        ]
+        ratio = mean.loc[(table, "vertebra"), "seconds"] / mean.loc[(table, "ebm"), "seconds"]
+        assert f"| {title} | {cells[0]} | {cells[1]} | {ratio:.2f} |" in readme
+
+
+def test_quoted_coverage_is_the_recorded_one():
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    with (ROOT / "experiments/results/intervals.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    means = {
+        kind: [
+            np.mean([float(r["coverage"]) for r in rows if (r["set"], r["conformal"]) == (name, kind)]) for name in sets
+        ]
+        for kind, sets in ((kind, sorted({r["set"] for r in rows})) for kind in ("False", "True"))
+    }
+    assert len(means["True"]) == 9
+    low, high = 100 * min(means["False"]), 100 * max(means["False"])
+    assert f"cover between {low:.1f} % and {high:.1f} % of test rows" in readme
+    low, high = 100 * min(means["True"]), 100 * max(means["True"])
+    assert f"with `conformal=True` between {low:.1f} % and {high:.1f} %" in readme
