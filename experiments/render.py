@@ -1,8 +1,11 @@
 """RESULTS.md from the recorded csv files: the paper's number, ours, and today's peers, the best in bold.
 
-python experiments/render.py
+    python experiments/render.py [--quick]
+
+With VERTEBRA_DATA, the folder that holds reference/ with published figures, these stand beside ours.
 """
 
+import argparse
 import math
 import os
 import pathlib
@@ -153,20 +156,22 @@ def schemes_part(rows: pd.DataFrame) -> list[str]:
 
 
 def uci_part(rows: pd.DataFrame, folder: pathlib.Path | None) -> list[str]:
-    said = "`python experiments/uci.py`: one recipe for all sets; every choice is made inside the training rows."
+    said = "`python experiments/uci.py`: one recipe for all sets; every choice is made inside the training rows. "
+    said += "Methods were not run on the same splits where the brackets differ: compare by the paired differences."
     lines = ["## UCI, standard splits", "", said, ""]
     sets = sorted(set(rows["set"]))
     methods = list(dict.fromkeys(rows["method"]))
     published = pd.DataFrame(columns=["dataset", "method", "metric", "mean"])
     if folder:
         published = pd.read_csv(folder / "uci_results.csv")
-    grid = published[published["method"] == "MC dropout, grid"]
+    grid = published[published["method"] == "MC dropout 1layer_100x_grid"]
     for quantity, metric, least in (("rmse", "rmse", True), ("log_density", "test_ll", False)):
         digits = [3 if quantity == "log_density" else _digits(rows[rows["set"] == s]["rmse"].mean()) for s in sets]
         columns = [
             [_summary(rows[(rows["method"] == m) & (rows["set"] == s)][quantity]) for m in methods] for s in sets
         ]
-        body = [[name_of(m), *b] for m, b in zip(methods, with_best(columns, digits, least=least), strict=True)]
+        heads = [f"{name_of(m)} [{_splits(rows, m)}]" for m in methods]
+        body = [[h, *b] for h, b in zip(heads, with_best(columns, digits, least=least), strict=True)]
         if quantity == "rmse":
             body.append(["the paper's AddNN", *(f"{PAPER_UCI[s]:g}" if s in PAPER_UCI else "" for s in sets)])
         for label, own in ((REFERENCE, grid), ("best published of any method", published)):
@@ -175,12 +180,16 @@ def uci_part(rows: pd.DataFrame, folder: pathlib.Path | None) -> list[str]:
                 values = own[(own["dataset"] == s) & (own["metric"] == metric)]["mean"]
                 cells.append("" if not len(values) else f"{values.min() if least else values.max():g}")
             body.append([label, *cells])
-        counts = [str(len(rows[(rows["method"] == methods[0]) & (rows["set"] == s)])) for s in sets]
         lines += ["RMSE" if least else "Mean log density of test rows", ""]
-        lines += table(["", *sets], [["splits of the first row", *counts], *body])
+        lines += table(["", *sets], body)
     if folder and (folder / "mc_dropout_per_split.csv").is_file():
         lines += paired(rows, pd.read_csv(folder / "mc_dropout_per_split.csv"), sets)
     return lines
+
+
+def _splits(rows: pd.DataFrame, method: str) -> str:
+    sizes = rows[rows["method"] == method].groupby("set").size()
+    return str(sizes.min()) if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
 
 
 def paired(rows: pd.DataFrame, reference: pd.DataFrame, sets: Sequence[str]) -> list[str]:
@@ -200,8 +209,11 @@ def paired(rows: pd.DataFrame, reference: pd.DataFrame, sets: Sequence[str]) -> 
             cells = []
             for s in sets:
                 values = difference[own["set"] == s]
+                if not len(values):
+                    cells.append("")
+                    continue
                 places = _digits(own[own["set"] == s]["rmse"].mean()) if label == "RMSE" else 3
-                cells.append(cell(*mean_and_error(values), places) + f" [{len(values)}]" if len(values) else "")
+                cells.append(cell(*mean_and_error(values), places) + f" [{len(values)}]")
             body.append([f"{name_of(method)}, {label}", *cells])
     return lines + table(["", *sets], body)
 

@@ -1,4 +1,4 @@
-"""The runner runs what is missing and no more; tables are those of the csv files; quoted figures are the recorded ones."""
+"""The runner runs what is missing and no more; tables are those of the csv files, quoted figures the recorded ones."""
 
 import csv
 import importlib
@@ -113,3 +113,16 @@ def test_quoted_coverage_is_the_recorded_one():
     assert f"cover between {low:.1f} % and {high:.1f} % of test rows" in readme
     low, high = 100 * min(means["True"]), 100 * max(means["True"])
     assert f"with `conformal=True` between {low:.1f} % and {high:.1f} %" in readme
+
+
+def test_quoted_figures_of_the_uci_sets_are_the_recorded_ones():
+    readme = (ROOT / "README.md").read_text()
+    rows = pd.read_csv(ROOT / "experiments/results/uci.csv")
+    sets = sorted(set(rows["set"]))
+    assert f"| | {' | '.join(sets)} |" in readme
+    for method, name in (("additive", "AdditiveRegressor"), ("skeleton", "SkeletonRegressor")):
+        own = rows[rows["method"] == method].groupby("set")[["rmse", "log_density"]].mean()
+        rmse = " | ".join(f"{own.loc[s, 'rmse']:.3g}" for s in sets)
+        density = " | ".join(f"{own.loc[s, 'log_density']:.2f}" for s in sets)
+        assert f"| `{name}()`, RMSE | {rmse} |" in readme
+        assert f"| `{name}()`, log density | {density} |" in readme

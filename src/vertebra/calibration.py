@@ -13,8 +13,11 @@ from scipy.special import gammaln
 
 from vertebra.likelihoods import Gaussian, Likelihood, StudentT
 
-# Rows looked at, and nodes of the Gauss–Hermite rule over f at each where the noise is not normal.
-MOST_ROWS, N_NODES = 2000, 12
+# Rows looked at.
+MOST_ROWS = 2000
+# The Gauss–Hermite rule over f at each, where the noise is not normal.
+NODES, SHARES = np.polynomial.hermite_e.hermegauss(12)
+SHARES = SHARES / SHARES.sum()
 # To what the logarithms of scale and factor, and the log density, are found out.
 TOLERANCE = {"xatol": 0.01, "fatol": 0.05}
 DEGREES = (3.0, 4.0, 6.0, 10.0, 25.0)
@@ -117,9 +120,8 @@ class _Problem(NamedTuple):
             total = spread + scale**2
             each = -0.5 * np.log(2.0 * np.pi * total) - 0.5 * self.away**2 / total
         else:
-            nodes, share = np.polynomial.hermite_e.hermegauss(N_NODES)
-            z = (self.away - nodes[:, None] * np.sqrt(spread)) / scale
+            z = (self.away - NODES[:, None] * np.sqrt(spread)) / scale
             constant = gammaln(0.5 * (degrees + 1.0)) - gammaln(0.5 * degrees) - 0.5 * np.log(degrees * np.pi)
             density = np.exp(-0.5 * (degrees + 1.0) * np.log1p(z**2 / degrees))
-            each = constant - np.log(scale) + np.log(share @ density / share.sum())
+            each = constant - np.log(scale) + np.log(SHARES @ density)
         return float(self.weight @ each)
