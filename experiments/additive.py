@@ -27,6 +27,8 @@ from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.metrics import coverage, rmse, top_rank_recall
 
 N_TEST = 5000
+# Quantiles of an input that stand for its marginal.
+N_NODES = 64
 SEEDS, COVERAGE_SEEDS, NULL_SEEDS = range(10), range(50), range(34)
 HERE = pathlib.Path(__file__).parent
 
@@ -104,30 +106,32 @@ def run(task: Task) -> dict[str, float]:
     for term, strength in zip(terms, table["strength"], strict=True):
         if real.get(term, 0.0) >= 0.25 and not task.correlation:
             row[f"strength {term}"] = strength
-    row.update(bands(model, function, real))
+    row.update(bands(model, function, real, train.x))
     return row
 
 
-def bands(model, function, real) -> dict[str, float]:
-    """Coverage of strengths, of pointwise and of simultaneous bands, against f under the model's own marginals."""
-    effects = {t: e for t, e in model._decomposed(None, 0).items() if t in real}
-    inputs = sorted({i for t in effects for i in t})
-    axes = {i: next(a for e in effects.values() for j, a in zip(e.term, e.axes, strict=True) if j == i) for i in inputs}
-    covered = [p for p in function.parts if set(p.term) <= set(inputs)]
-    points = {i: a.points * model._x_scale[i] + model._x_mean[i] for i, a in axes.items()}
-    truth = function._replace(parts=tuple(covered)).components(points, {i: a.norm for i, a in axes.items()})
-    unit, row = model._unit(0), {}
-    for term, effect in effects.items():
-        if term not in truth:
+def bands(model, function, real, x) -> dict[str, float]:
+    """Coverage of strengths, of pointwise and of simultaneous bands, against f under the marginals of the sample."""
+    steps = (np.arange(N_NODES) + 0.5) / N_NODES
+    nodes, row = np.quantile(x, steps, axis=0), {}
+    for name, low, high in model.effects()[["term", "lower", "upper"]].itertuples(index=False):
+        term = tuple(int(each[1:]) for each in name)
+        if term not in real:
             continue
-        exact = truth[term] / unit
-        size = float(np.sqrt(np.sum(effect.weight * exact**2)))
-        low, high = effect.interval()
-        row[f"strength_covered {term}"] = float(low <= size <= high)
-        low, high = effect.band(0.95)
-        row[f"pointwise {term}"] = float(np.sum(effect.weight * ((low <= exact) & (exact <= high))))
-        low, high = effect.band(0.95, simultaneous=True)
-        row[f"simultaneous {term}"] = float(np.all((low <= exact) & (exact <= high)))
+        shown = [model.effect(name, 0.95, simultaneous=whole) for whole in (False, True)]
+        seen = {i: np.unique(shown[0][each]) for i, each in zip(term, name, strict=True)}
+        parts = tuple(part for part in function.parts if set(term) <= set(part.term))
+        inputs = sorted({i for part in parts for i in part.term})
+        # the points that are shown carry no measure, the quantiles carry it all
+        points = {i: np.append(seen.get(i, []), nodes[:, i]) for i in inputs}
+        measure = {i: np.append(np.zeros(len(seen.get(i, []))), np.full(N_NODES, 1.0 / N_NODES)) for i in inputs}
+        truth = function._replace(parts=parts).components(points, measure)[term]
+        at_nodes = truth[np.ix_(*(np.arange(len(seen[i]), len(points[i])) for i in term))]
+        row[f"strength_covered {term}"] = float(low <= np.sqrt(np.mean(at_nodes**2)) <= high)
+        places = [np.searchsorted(seen[i], shown[0][each]) for i, each in zip(term, name, strict=True)]
+        exact = truth[tuple(places)]
+        inside = [((t["lower"] <= exact) & (exact <= t["upper"])).to_numpy() for t in shown]
+        row |= {f"pointwise {term}": float(inside[0].mean()), f"simultaneous {term}": float(inside[1].all())}
     return row
 
 
