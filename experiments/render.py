@@ -81,11 +81,11 @@ def with_best(
     shown = []
     for column, places in zip(columns, digits, strict=True):
         there = [c for c in column if c is not None]
-        best = (min if least else max)(there, key=lambda c: c[0]) if there else None
+        best = (min if least else max)(there, key=lambda c: c[0]) if len(there) > 1 else None
         texts = []
         for c in column:
             if c is None or best is None:
-                texts.append("")
+                texts.append("" if c is None else cell(*c, places))
                 continue
             slack = best[1] if not math.isnan(best[1]) else 0.0
             is_best = c[0] <= best[0] + slack if least else c[0] >= best[0] - slack

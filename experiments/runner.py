@@ -4,6 +4,7 @@ A task is a named tuple of what it is called by, its fields the first columns of
 where it stopped; a task that failed is not recorded, so the next run tries it again.
 """
 
+import contextlib
 import csv
 import importlib.metadata
 import multiprocessing
@@ -26,6 +27,7 @@ QUIET = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
+    "NPROC": "1",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
 }
 
@@ -45,12 +47,14 @@ def run(
     memory is its own too.
     """
     fields = [*tasks[0]._fields, *columns, *MEASURED, "python", *VERSIONS]
-    done = {tuple(row[field] for field in tasks[0]._fields) for row in read(path)}
+    recorded = read(path)
+    if recorded and list(recorded[0]) != fields:
+        raise ValueError(f"{path} has other columns, {', '.join(recorded[0])}: move it away, or ask for another file.")
+    done = {tuple(row[field] for field in tasks[0]._fields) for row in recorded}
     left = [task for task in tasks if tuple(map(str, task)) not in done]
     print(f"{path.name}: {len(tasks) - len(left)} of {len(tasks)} are there, {len(left)} to run.", flush=True)
     if not left:
         return 0
-    os.environ |= QUIET
     context = multiprocessing.get_context("spawn")
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     n_processes = n_processes or max(len(cores), 1)
@@ -59,7 +63,7 @@ def run(
         free.put(cores[k % len(cores)] if cores else -1)
     failed = 0
     path.parent.mkdir(exist_ok=True)
-    with path.open("a", newline="") as file:
+    with _quiet(), path.open("a", newline="") as file:
         writer = csv.DictWriter(file, fields)
         if file.tell() == 0:
             writer.writeheader()
@@ -84,6 +88,18 @@ def run(
                 shown = ", ".join(f"{key} {_short(row[key])}" for key in (*columns, "seconds"))
                 print(f"{number}/{len(left)} {' '.join(map(str, task))}: {shown}", flush=True)
     return failed
+
+
+@contextlib.contextmanager
+def _quiet():
+    """The environment that processes are to start in."""
+    before = dict(os.environ)
+    os.environ |= QUIET
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ |= before
 
 
 def read(path: pathlib.Path) -> list[dict[str, str]]:

@@ -326,7 +326,7 @@ def _surface_in(model: Any, record: dict[str, Any], arrays: dict[str, np.ndarray
         if record["kind"] == "network":
             return NetworkSurface(networks[0], _floats(arrays["rows"], 2), *about)
         factor = _floats(arrays["factor"], 1)
-        if len(factor) != like.n_outputs or n_networks < 2:
+        if len(factor) != like.n_outputs or n_networks < 2 or not (np.isfinite(factor) & (factor >= 0.0)).all():
             raise ValueError("an ensemble of one network, or of other outputs than its factors")
         return EnsembleSurface(networks, factor, *about)
     systems = []

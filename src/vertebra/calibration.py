@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.optimize import minimize
-from scipy.special import gammaln
+from scipy.special import digamma, gammaln, polygamma
 
 from vertebra.likelihoods import Gaussian, Likelihood, StudentT
 
@@ -18,8 +18,9 @@ MOST_ROWS = 2000
 # The Gauss–Hermite rule over f at each, where the noise is not normal.
 NODES, SHARES = np.polynomial.hermite_e.hermegauss(12)
 SHARES = SHARES / SHARES.sum()
-# To what the logarithms of scale and factor, and the log density, are found out.
-TOLERANCE = {"xatol": 0.01, "fatol": 0.05}
+# To what the logarithms of scale and factor, and the log density, are found out, and the steps to begin with.
+TOLERANCE = {"xatol": 0.01, "fatol": 0.01}
+STEPS = np.array([[0.0, 0.0], [0.5, 0.0], [0.0, 1.0]])
 DEGREES = (3.0, 4.0, 6.0, 10.0, 25.0)
 # What heavy tails must bring, in log density of all rows, to be preferred to normal ones.
 LEAST_GAIN = 2.0
@@ -33,9 +34,7 @@ class LeftOut(NamedTuple):
 
     mean: Float[np.ndarray, "n k"]
     variance: Float[np.ndarray, "n k"]  # of f, as the whole ensemble would state it
-    fewer: Float[
-        np.ndarray, " k"
-    ]  # more of it on average, since so few members speak: their mean is not the ensemble's
+    fewer: Float[np.ndarray, "n k"]  # more of it, since so few members speak: their mean is not the ensemble's
 
 
 def left_out(
@@ -43,16 +42,35 @@ def left_out(
     variances: Float[np.ndarray, "members n k"],
     unseen: Bool[np.ndarray, "members n"],
 ) -> LeftOut:
-    """From every member's mean and variance of f at every row; at least two members must not have seen it.
-
-    What few members' mean is off by is taken to be the same at all rows: from two members a row's own is half noise.
-    """
-    share = unseen / unseen.sum(axis=0)
+    """From every member's mean and variance of f at every row; at least two members must not have seen it."""
+    n_spoke = unseen.sum(axis=0)
+    if n_spoke.min() < 2:
+        raise ValueError(
+            f"`unseen` must hold at least 2 members for every row, got {int(n_spoke.min())} for some: fit at least two "
+            "networks for every fold, on rows of weight above 0."
+        )
+    share = unseen / n_spoke
     mean = np.einsum("mn,mnk->nk", share, means)
-    n_spoke = unseen.sum(axis=0)[:, None]
-    apart = np.einsum("mn,mnk->nk", share, (means - mean) ** 2) * n_spoke / (n_spoke - 1)
+    apart = np.einsum("mn,mnk->nk", share, (means - mean) ** 2) * (n_spoke / (n_spoke - 1.0))[:, None]
     within = np.einsum("mn,mnk->nk", share, variances)
-    return LeftOut(mean, within + apart, np.mean((1.0 / n_spoke - 1.0 / len(means)) * apart, axis=0))
+    apart = _smoothed(apart, n_spoke)
+    return LeftOut(mean, within + apart, (1.0 / n_spoke - 1.0 / len(means))[:, None] * apart)
+
+
+def _smoothed(apart: Float[np.ndarray, "n k"], n_spoke) -> Float[np.ndarray, "n k"]:
+    """E[s² | apart], for apart = s² χ²_r/r with r = members − 1 and s² log-normal over the rows; log χ² taken as normal.
+
+    Few members' disagreement is mostly chance: taken as it stands, it would seem to say nothing about how far off they
+    are. The less it varies over the rows beyond what chance does, the nearer this is to one value for all of them.
+    """
+    half = 0.5 * (n_spoke - 1.0)[:, None]
+    # of log χ²_r/r: its mean, and its variance
+    shift, chance = digamma(half) - np.log(half), polygamma(1, half)
+    seen = np.log(np.maximum(apart, 1e-12 * np.maximum(apart.max(axis=0), 1e-300))) - shift
+    middle = np.mean(seen, axis=0)
+    spread = np.maximum(np.var(seen, axis=0) - np.mean(chance, axis=0), 0.0)
+    believed = spread / (spread + chance)
+    return np.exp(middle + believed * (seen - middle) + 0.5 * believed * chance)
 
 
 class Calibrated(NamedTuple):
@@ -72,7 +90,7 @@ def calibrate(
     """The noise and the factors that make rows left out most likely, with tails of one of the kinds."""
     rows = np.random.default_rng(0).permutation(len(y))[:MOST_ROWS]
     problems = [
-        _Problem((y - said.mean)[rows, k], said.variance[rows, k], float(said.fewer[k]), weight[rows])
+        _Problem((y - said.mean)[rows, k], said.variance[rows, k], said.fewer[rows, k], weight[rows])
         for k in range(y.shape[1])
     ]
     best: tuple[float, float | None, list] | None = None
@@ -95,7 +113,7 @@ class _Problem(NamedTuple):
 
     away: Float[np.ndarray, " n"]
     variance: Float[np.ndarray, " n"]
-    fewer: float
+    fewer: Float[np.ndarray, " n"]
     weight: Float[np.ndarray, " n"]
 
     def best(self, degrees: float | None) -> tuple[float, float, float]:
@@ -104,7 +122,10 @@ class _Problem(NamedTuple):
         less = lambda theta: -self.density(theta[0], theta[1], usual, degrees)  # noqa: E731
         # noise alone, doubt alone, and both: there can be a maximum near each
         starts = [(np.log(usual), -4.0), (np.log(0.1 * usual), 0.0), (np.log(usual), 0.0)]
-        results = [minimize(less, start, method="Nelder-Mead", options=TOLERANCE) for start in starts]
+        results = [
+            minimize(less, start, method="Nelder-Mead", options={**TOLERANCE, "initial_simplex": start + STEPS})
+            for start in starts
+        ]
         found = min(results, key=lambda result: result.fun)
         scale, factor = self.scales(found.x[0], found.x[1], usual)
         return -float(found.fun), scale, factor

@@ -86,7 +86,7 @@ def worse_than_linear(scores: Mapping[str, Mapping[str, float]], targets: Sequen
             whose = f" of {targets[int(target)]}" if target else ""
             found.append(
                 f"a linear model predicts rows{whose} left out better ({score} {scores['linear'][name]:.4g} against "
-                f"{own:.4g}): the terms found do not hold all that the inputs say, or there are too few rows for them."
+                f"{own:.4g}): the model does not hold all that the inputs say, or there are too few rows for it."
             )
     return found
 

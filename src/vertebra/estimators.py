@@ -326,9 +326,9 @@ class _Skeleton(TrainedEstimator):
 
         def network_of(key, member: int):
             options = settings["options"]
-            if folds := settings.get("folds"):
-                # the members that leave a part out differ in scale too
-                options = options | {"scale": SCALES[(member + member // folds) % len(SCALES)]}
+            if settings.get("folds"):
+                # 8 folds, 3 scales: the two members that leave a part out differ in scale
+                options = options | {"scale": SCALES[member % len(SCALES)]}
             return build(skeleton, getattr(schemes, scheme)(widths, **options), key=key, x=x)
 
         with self._control() as control, threads(len(x)):
@@ -341,8 +341,8 @@ class _Skeleton(TrainedEstimator):
             self._surface = NetworkSurface(fitted.network, marginal_rows(x, rows.weight), seed, scheme, widths)
             self._likelihood = fitted.likelihood
             return Outcome(None, notes, warnings)
-        self._surface = EnsembleSurface(fitted.networks, np.ones(y.shape[1]), seed, scheme, widths)
-        predictive = self._calibrate(self._surface, np.stack(fitted.unseen), x, y, rows.weight)
+        ensemble = EnsembleSurface(fitted.networks, np.ones(y.shape[1]), seed, scheme, widths)
+        predictive = self._calibrate(ensemble, np.stack(fitted.unseen), x, y, rows.weight)
         notes.append(f"{len(fitted.networks)} networks are averaged; the noise is from rows they had not seen.")
         return Outcome(predictive, notes, warnings, FOLD_LEFT_OUT)
 
@@ -351,8 +351,8 @@ class _Skeleton(TrainedEstimator):
         said = left_out(*ensemble.members(x), unseen)
         asked = self.likelihood  # type: ignore[attr-defined]
         kinds = ("gaussian", "student_t") if asked == "auto" else (asked,)
-        self._likelihood, factor = calibrate(said, y, weight, kinds=kinds)
-        self._surface = ensemble._replace(factor=factor)
+        likelihood, factor = calibrate(said, y, weight, kinds=kinds)
+        self._likelihood, self._surface = likelihood, ensemble._replace(factor=factor)
         return Predictive(self._likelihood, said.mean, factor * said.variance + said.fewer)
 
     def _shape(self, n_inputs: int, usual: Sequence[int], activation: str) -> tuple[list[int], Skeleton]:

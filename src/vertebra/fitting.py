@@ -171,7 +171,8 @@ def class_rows(model: Any, X, y, sample_weight) -> tuple[Rows, np.ndarray, Float
 def network_words(fitted: Fitted) -> tuple[list[str], list[str]]:
     """What went well in a training, and what to look at."""
     notes, warnings = [f"trained for {int(fitted.history.step[-1]) if len(fitted.history.step) else 0} steps."], []
-    if len(fitted.scores) > 1 and not any(out.any() for out in fitted.unseen):
+    share_rows = all(np.array_equal(out, fitted.unseen[0]) for out in fitted.unseen)
+    if len(fitted.scores) > 1 and share_rows:
         apart = float(np.ptp(fitted.scores))
         words = f"{len(fitted.scores)} restarts ended within {apart:.3f} per row of each other"
         (warnings if apart > SAME_SCORE else notes).append(words + ("." if apart <= SAME_SCORE else ": train longer."))

@@ -164,7 +164,8 @@ def fit(
     - `last_layer`: whether to end with the exact posterior of the last layer, joint over all sub-networks, with the
       noise at its evidence maximum. None: where that exists (only the top layer random, all Gaussian) and has no more
       than 2000 features.
-    - `callback`: called with a `Progress` after each of the `n_rounds` rounds; True ends the fit with the best so far.
+    - `callback`: called with a `Progress` after each of the `n_rounds` rounds; True ends the fit with the best so far
+      (with `folds` the last).
     """
     networks = _checked_networks(network)
     _check_counts(n_steps=n_steps, batch_size=batch_size, n_draws=n_draws, n_rounds=n_rounds)
@@ -181,7 +182,7 @@ def fit(
             "below it and the Gaussian likelihood: use None to have the closed form where it exists."
         )
     keys = jr.split(fast(key), 1 + len(networks))
-    data, n_train = arrange(rows, targets, weights, validation, folds, batch_size, keys[0])
+    data, _ = arrange(rows, targets, weights, validation, folds, batch_size, keys[0])
     held = jnp.arange(len(networks), dtype=jnp.int32) % max(folds, 1)
     steps_per_round = -(-n_steps // n_rounds)
     plan = Plan(
@@ -228,7 +229,9 @@ def fit(
             closed_form(f, noise, rows[~out], targets[~out], weights[~out])
             for (f, noise), out in zip(fitted, unseen, strict=True)
         ]
-        fitted, evidences = [(f, noise) for f, noise, _ in finished], [e / n_train for *_, e in finished]
+        fitted = [(f, noise) for f, noise, _ in finished]
+        n_fitted = [np.count_nonzero(weights[~out].any(axis=1)) for out in unseen]
+        evidences = [e / n for (*_, e), n in zip(finished, n_fitted, strict=True)]
         scores = [float(_rescore(settings, f, data, keys[0], k)) for f, k in zip(fitted, held, strict=True)]
     best = int(np.argmax(scores))
     rounds = int(outcomes[best].round)

@@ -21,6 +21,8 @@ from vertebra.terms import SumOfTerms
 
 # Of the weights: for strengths and bands, and of a network that is not linear in them for all it says.
 N_DRAWS, N_NETWORK_DRAWS = 1000, 200
+# Rows that an ensemble works on at once.
+CHUNK = 16384
 
 
 class Curve(NamedTuple):
@@ -164,9 +166,14 @@ class EnsembleSurface(NamedTuple):
         return self.networks[0].n_outputs
 
     def mean(self, x):
-        return self.members(x)[0].mean(axis=0)
+        return self.moments(x)[0]
 
     def moments(self, x):
+        parts = [self._moments(x[start : start + CHUNK]) for start in range(0, max(len(x), 1), CHUNK)]
+        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return mean, variance
+
+    def _moments(self, x):
         means, variances = self.members(x)
         return means.mean(axis=0), self.factor * (variances.mean(axis=0) + means.var(axis=0, ddof=1))
 
@@ -178,10 +185,13 @@ class EnsembleSurface(NamedTuple):
         return means, np.maximum(variances, 0.0)
 
     def sample(self, x, n_draws: int, seed: int):
-        """Draws of members in turn, as far from the mean as the factor says."""
+        """Draws of members in a random order, as far from the mean as the factor says."""
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(len(self.networks))
         with jax.enable_x64(True):
-            networks = [double(member) for member in self.networks]
+            networks = [double(self.networks[i]) for i in order]
             draws = np.asarray(sample(networks, x, key=jr.key(seed), n_draws=n_draws))
         mean = self.mean(x)
-        order = np.random.default_rng(seed).permutation(n_draws)
-        return (mean + np.sqrt(self.factor) * (draws - mean))[order]
+        # the variance of M members about their own mean is short of its expectation by a share of 1/M
+        stretch = np.sqrt(self.factor * len(order) / (len(order) - 1.0))
+        return (mean + stretch * (draws - mean))[rng.permutation(n_draws)]
