@@ -58,7 +58,7 @@ def left_out(
 
 
 def _smoothed(apart: Float[np.ndarray, "n k"], n_spoke) -> Float[np.ndarray, "n k"]:
-    """E[s² | apart], for apart = s² χ²_r/r with r = members − 1 and s² log-normal over the rows; log χ² taken as normal.
+    """E[s² | apart], for apart = s² χ²_r/r, r = members − 1, with s² log-normal over the rows and log χ² as if normal.
 
     Few members' disagreement is mostly chance: taken as it stands, it would seem to say nothing about how far off they
     are. The less it varies over the rows beyond what chance does, the nearer this is to one value for all of them.
