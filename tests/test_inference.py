@@ -322,8 +322,8 @@ def test_rows_are_visited_once_an_epoch_in_changing_order():
     from vertebra.training import _minibatch, arrange
 
     x, y = np.zeros((150, 1), np.float32), np.zeros((150, 1), np.float32)
-    data, n_train = arrange(x, y, np.ones((150, 1), np.float32), 0.0, 0, 50, jr.key(0))
-    assert n_train == 150
+    data = arrange(x, y, np.ones((150, 1), np.float32), 0.0, 0, 50, jr.key(0))
+    assert data.n_train == 150
     epochs = [np.concatenate([_minibatch(data, 50, 3 * e + i)[0] for i in range(3)]) for e in range(3)]
     for rows in epochs:
         assert sorted(rows.tolist()) == list(range(150))

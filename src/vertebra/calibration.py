@@ -16,8 +16,8 @@ from vertebra.likelihoods import Gaussian, Likelihood, StudentT
 # Rows looked at.
 MOST_ROWS = 2000
 # The Gauss–Hermite rule over f at each, where the noise is not normal.
-NODES, SHARES = np.polynomial.hermite_e.hermegauss(12)
-SHARES = SHARES / SHARES.sum()
+NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(12)
+SHARES = _WEIGHTS / _WEIGHTS.sum()
 # To what the logarithms of scale and factor, and the log density, are found out, and the steps to begin with.
 TOLERANCE = {"xatol": 0.01, "fatol": 0.01}
 STEPS = np.array([[0.0, 0.0], [0.5, 0.0], [0.0, 1.0]])

@@ -58,7 +58,7 @@ class Fitted(NamedTuple):
     networks: tuple[Network, ...]
     likelihoods: tuple[Any, ...]
     scores: tuple[float, ...]
-    unseen: tuple[Bool[np.ndarray, " n"], ...]  # of each restart, the rows that it was not trained on
+    unseen: tuple[Bool[np.ndarray, " n"], ...]  # of each restart, the rows that it held out
 
 
 class Diverged(RuntimeError):
@@ -182,7 +182,7 @@ def fit(
             "below it and the Gaussian likelihood: use None to have the closed form where it exists."
         )
     keys = jr.split(fast(key), 1 + len(networks))
-    data, _ = arrange(rows, targets, weights, validation, folds, batch_size, keys[0])
+    data = arrange(rows, targets, weights, validation, folds, batch_size, keys[0])
     held = jnp.arange(len(networks), dtype=jnp.int32) % max(folds, 1)
     steps_per_round = -(-n_steps // n_rounds)
     plan = Plan(

@@ -261,7 +261,7 @@ def arrange(x, y, weight, validation, folds, batch_size, key):
     limit = min(len(train), (2**31 - 1) // (len(train) + batch_size))
     candidates = rng.integers(1, limit + 1, size=512)
     strides = np.resize(candidates[np.gcd(candidates, len(train)) == 1][:64].tolist() or [1], 64)
-    data = Data(
+    return Data(
         x=pad(x, size),
         y=pad(y, size),
         weight=pad(weight, size),
@@ -273,7 +273,6 @@ def arrange(x, y, weight, validation, folds, batch_size, key):
         score_rows=jnp.stack([pad(part, n_scored, jnp.int32) for part in scored]),
         score_weight=jnp.stack([pad(weight[part], n_scored) for part in scored]),
     )
-    return data, len(train)
 
 
 def padded_size(n: int) -> int:
