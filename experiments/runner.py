@@ -18,9 +18,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
+import jax
+
 RESULTS = pathlib.Path(__file__).parent / "results"
 # What every task is measured by, and what it ran on.
-MEASURED = ("seconds", "cpu_seconds", "peak_mb")
+MEASURED = ("seconds", "cpu_seconds", "peak_mb", "device")
 VERSIONS = ("vertebra", "jax", "numpy")
 # One core a process: libraries that would start threads for all of them are told so before they are imported.
 QUIET = {
@@ -125,6 +127,7 @@ def _measured(one, task):
         "seconds": time.perf_counter() - start,
         "cpu_seconds": time.process_time() - cpu,
         "peak_mb": peak,
+        "device": jax.default_backend(),
     }
 
 

@@ -15,7 +15,7 @@ ROOMS = [
     {"likelihoods", "blocks", "evidence"},
     {"network", "structure", "terms", "working", "predictive"},
     {"schemes", "objective", "conjugate", "prior", "anova", "addnn", "evaluation", "calibration"},
-    {"training", "sparsity"},
+    {"training", "sparsity", "remainder"},
     {"inference"},
     {"surface"},
     {"tabular"},

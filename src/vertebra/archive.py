@@ -40,7 +40,7 @@ from vertebra.profile import Marginal, Profile
 from vertebra.skeleton import Skeleton
 from vertebra.storage import BadFile, read, write
 from vertebra.structure import Score, Structure
-from vertebra.surface import EnsembleSurface, NetworkSurface, TermSurface
+from vertebra.surface import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
 from vertebra.systems import System
 from vertebra.table import Schema
 from vertebra.terms import SumOfTerms
@@ -49,21 +49,19 @@ KINDS = {k.__name__: k for k in (AdditiveRegressor, AdditiveClassifier, Skeleton
 LIKELIHOODS = {k.__name__: k for k in (Gaussian, HeteroscedasticGaussian, StudentT, Poisson, Bernoulli, Categorical)}
 SYSTEM_ARRAYS = ("quantiles", "transform", "knots", "table", "missing", "unseen", "kind", "cost", "offset", "gram")
 LINEAR_ARRAYS = ("gaps", "scale", "coefficients")
+REMAINDER_ARRAYS = ("share", "factor", "sizes", "probability")
 SYSTEM_NUMBERS = ("n_levels", "low", "width", "observed")
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Writes a fitted estimator to one file."""
     model._check_fitted()
-    arrays: dict[str, np.ndarray] = {"ranges": model._ranges, "gaps": model._encoding.gaps}
-    for i, table in enumerate(model._encoding.tables):
-        if table is not None:
-            arrays[f"encoding/{i}"] = table
+    arrays: dict[str, np.ndarray] = {"ranges": model._ranges}
     header: dict[str, Any] = {
         "params": _params(model),
         "schema": model.schema_.to_json(),
         "targets": model.target_names_,
-        "is_ordered": list(model._encoding.is_ordered),
+        "is_ordered": _encoding_out(model._encoding, arrays),
         "likelihood": _likelihood_out(model._likelihood, arrays),
         "diagnostics": {
             "verdict": model.diagnostics_.verdict,
@@ -93,7 +91,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     if hasattr(model, "_structures"):
         header["found"] = [list(map(int, term)) for term in model._found]
         header["structures"] = [_structure_out(s) for s in model._structures]
-    header["surface"] = _surface_out(model, arrays)
+    header["surface"] = _surface_out(model._surface, arrays)
     write(path, type(model).__name__, header, arrays)
 
 
@@ -123,11 +121,10 @@ def _restored(cls: Any, header: dict, arrays: dict[str, np.ndarray]) -> Any:
     model = cls(**params)
     model.schema_ = Schema.from_json(header["schema"])
     p = len(model.schema_.columns)
-    tables = tuple(_floats(arrays[f"encoding/{i}"], 1) if f"encoding/{i}" in arrays else None for i in range(p))
-    model._encoding = Encoding(tables, _floats(arrays["gaps"], 1), tuple(bool(o) for o in header["is_ordered"]))
+    model._encoding = _encoding_in(header["is_ordered"], arrays, p)
     model._ranges = _floats(arrays["ranges"], 2)
-    if len(model._encoding.gaps) != p or len(model._encoding.is_ordered) != p or model._ranges.shape != (p, 2):
-        raise ValueError("the encoding has another number of inputs than the schema")
+    if model._ranges.shape != (p, 2):
+        raise ValueError("the ranges are of another number of inputs than the schema")
     model.n_features_in_ = len(model.schema_.sources)
     model.target_names_ = [str(name) for name in header["targets"]]
     if model.schema_.named:
@@ -158,7 +155,7 @@ def _restored(cls: Any, header: dict, arrays: dict[str, np.ndarray]) -> Any:
         model._found = tuple(_term(term) for term in header["found"])
         model.clusters_ = [tuple(names[i] for i in term) for term in model._found]
         model._known = {}
-    model._surface = _surface_in(model, header["surface"], arrays)
+    model._surface = _surface_in(header["surface"], arrays, p)
     return model
 
 
@@ -183,6 +180,21 @@ def _params(model: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _encoding_out(encoding: Encoding, arrays: dict[str, np.ndarray], place: str = "") -> list[bool]:
+    arrays[f"{place}gaps"] = encoding.gaps
+    arrays |= {f"{place}encoding/{i}": table for i, table in enumerate(encoding.tables) if table is not None}
+    return list(encoding.is_ordered)
+
+
+def _encoding_in(is_ordered: Any, arrays: dict[str, np.ndarray], n_inputs: int, place: str = "") -> Encoding:
+    found = (arrays.get(f"{place}encoding/{i}") for i in range(n_inputs))
+    tables = tuple(None if table is None else _floats(table, 1) for table in found)
+    gaps = _floats(arrays[f"{place}gaps"], 1)
+    if len(gaps) != n_inputs or len(is_ordered) != n_inputs:
+        raise ValueError("the encoding has another number of inputs than the schema")
+    return Encoding(tables, gaps, tuple(bool(o) for o in is_ordered))
 
 
 def _classes_in(record: dict[str, Any]) -> np.ndarray:
@@ -285,22 +297,14 @@ def _likelihood_in(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Lik
     return kind()
 
 
-def _surface_out(model: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    surface = model._surface
+def _surface_out(surface: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     if isinstance(surface, TermSurface):
-        basis = surface.terms.basis
-        for i, system in enumerate(basis.systems):
-            arrays |= {f"system/{i}/{name}": getattr(system, name) for name in SYSTEM_ARRAYS}
-        arrays |= {f"block/{i}": block.index for i, block in enumerate(basis.blocks)}
-        for k in range(surface.n_outputs):
-            arrays |= {f"mean/{k}": surface.terms.means[k], f"root/{k}": surface.terms.roots[k]}
-        return {
-            "kind": "terms",
-            "seed": surface.seed,
-            "systems": [{name: _plain(getattr(s, name)) for name in SYSTEM_NUMBERS} for s in basis.systems],
-            "terms": [list(map(int, block.term)) for block in basis.blocks],
-            "n_outputs": surface.n_outputs,
-        }
+        return _terms_out(surface, arrays)
+    if isinstance(surface, HybridSurface):
+        arrays |= {f"remainder/{name}": getattr(surface, name) for name in REMAINDER_ARRAYS}
+        terms, networks = (_surface_out(part, arrays) for part in (surface.terms, surface.networks))
+        encoding = _encoding_out(surface.encoding, arrays, "remainder/")
+        return {"kind": "hybrid", "terms": terms, "networks": networks, "is_ordered": encoding}
     is_ensemble = isinstance(surface, EnsembleSurface)
     networks = surface.networks if is_ensemble else (surface.network,)
     for m, network in enumerate(networks):
@@ -318,17 +322,55 @@ def _surface_out(model: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     }
 
 
-def _surface_in(model: Any, record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
-    if record["kind"] in ("network", "ensemble"):
-        like, n_networks = _network_in(record), int(record["n_networks"])
-        networks = tuple(_filled(like, arrays, f"network/{m}") for m in range(n_networks))
-        about = int(record["seed"]), record["scheme"], tuple(int(width) for width in record["widths"])
-        if record["kind"] == "network":
-            return NetworkSurface(networks[0], _floats(arrays["rows"], 2), *about)
-        factor = _floats(arrays["factor"], 1)
-        if len(factor) != like.n_outputs or n_networks < 2 or not (np.isfinite(factor) & (factor >= 0.0)).all():
-            raise ValueError("an ensemble of one network, or of other outputs than its factors")
-        return EnsembleSurface(networks, factor, *about)
+def _terms_out(surface: TermSurface, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    basis = surface.terms.basis
+    for i, system in enumerate(basis.systems):
+        arrays |= {f"system/{i}/{name}": getattr(system, name) for name in SYSTEM_ARRAYS}
+    arrays |= {f"block/{i}": block.index for i, block in enumerate(basis.blocks)}
+    for k in range(surface.n_outputs):
+        arrays |= {f"mean/{k}": surface.terms.means[k], f"root/{k}": surface.terms.roots[k]}
+    return {
+        "kind": "terms",
+        "seed": surface.seed,
+        "systems": [{name: _plain(getattr(s, name)) for name in SYSTEM_NUMBERS} for s in basis.systems],
+        "terms": [list(map(int, block.term)) for block in basis.blocks],
+        "n_outputs": surface.n_outputs,
+    }
+
+
+def _surface_in(record: dict[str, Any], arrays: dict[str, np.ndarray], n_inputs: int) -> Any:
+    if record["kind"] == "terms":
+        return _terms_in(record, arrays, n_inputs)
+    if record["kind"] == "hybrid":
+        return _hybrid_in(record, arrays, n_inputs)
+    like, n_networks = _network_in(record), int(record["n_networks"])
+    networks = tuple(_filled(like, arrays, f"network/{m}") for m in range(n_networks))
+    about = int(record["seed"]), record["scheme"], tuple(int(width) for width in record["widths"])
+    if record["kind"] == "network":
+        return NetworkSurface(networks[0], _floats(arrays["rows"], 2), *about)
+    factor = _floats(arrays["factor"], 1)
+    if len(factor) != like.n_outputs or n_networks < 2 or not _are_sizes(factor):
+        raise ValueError("an ensemble of one network, or of other outputs than its factors")
+    return EnsembleSurface(networks, factor, *about)
+
+
+def _hybrid_in(record: dict[str, Any], arrays: dict[str, np.ndarray], n_inputs: int) -> HybridSurface:
+    terms, networks = (_surface_in(record[part], arrays, n_inputs) for part in ("terms", "networks"))
+    if not isinstance(terms, TermSurface) or not isinstance(networks, EnsembleSurface):
+        raise ValueError("a remainder of other parts than terms and an ensemble")
+    own = {name: _floats(arrays[f"remainder/{name}"], 2 if name == "sizes" else 1) for name in REMAINDER_ARRAYS}
+    if any(array.shape[-1] != terms.n_outputs or not _are_sizes(array) for array in own.values()):
+        raise ValueError("a remainder of other outputs than the terms")
+    if networks.n_outputs != terms.n_outputs or (own["share"] > 1.0).any() or (own["probability"] > 1.0).any():
+        raise ValueError("a remainder that does not go with its terms")
+    return HybridSurface(terms, networks, _encoding_in(record["is_ordered"], arrays, n_inputs, "remainder/"), **own)
+
+
+def _are_sizes(array: np.ndarray) -> bool:
+    return bool((np.isfinite(array) & (array >= 0.0)).all())
+
+
+def _terms_in(record: dict[str, Any], arrays: dict[str, np.ndarray], n_inputs: int) -> TermSurface:
     systems = []
     for i, numbers in enumerate(record["systems"]):
         own = {name: arrays[f"system/{i}/{name}"] for name in SYSTEM_ARRAYS}
@@ -342,7 +384,7 @@ def _surface_in(model: Any, record: dict[str, Any], arrays: dict[str, np.ndarray
                 **{name: float(numbers[name]) for name in ("low", "width", "observed")},
             )
         )
-    if len(systems) != len(model.schema_.columns):
+    if len(systems) != n_inputs:
         raise ValueError("another number of inputs than the schema")
     blocks = []
     for i, term in enumerate(record["terms"]):

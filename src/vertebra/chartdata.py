@@ -1,11 +1,11 @@
 """What the charts of a report draw, as JSON can hold it."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from vertebra.display import term_label
 from vertebra.explanation import N_SHOWN
 from vertebra.profile import Marginal
 from vertebra.table import date
@@ -18,17 +18,12 @@ MOST_LEVELS, MOST_SLICES = 40, 8
 N_FINE, LONG_TAIL = 200, 300.0
 
 
-def label(term: Sequence[str]) -> str:
-    """A term for people."""
-    return " × ".join(term)
-
-
 def charts(model: Any, k: int) -> dict[str, Any]:
     """Strengths and effects of one output: its strongest terms."""
     table = model.effects(output=k)
     strengths = [
         {
-            "label": label(row.term),
+            "label": term_label(row.term),
             "order": row.order,
             **{name: float(getattr(row, name)) for name in ("strength", "lower", "upper", "sobol", "probability")},
         }

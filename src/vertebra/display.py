@@ -10,6 +10,8 @@ from jaxtyping import Float
 
 N_TERMS = 8
 WIDTH, HEIGHT = 260, 120
+# Inputs of a term that are named.
+MOST_NAMED = 4
 # Cells of a drawn surface along each input.
 N_CELLS = 24
 
@@ -42,11 +44,17 @@ def answer(
     return f'<div style="{look}">{"".join(parts)}</div>'
 
 
+def term_label(term: Sequence[str]) -> str:
+    """A term for people; of many inputs the first two, and how many more."""
+    shown = list(term) if len(term) <= MOST_NAMED else [*term[:2], f"{len(term) - 2} more"]
+    return " × ".join(shown)
+
+
 def _term_row(row: Any, largest: float) -> str:
     width = f"{5.0 * row.sobol / largest:.2f}em"
     bar = f'<span style="display:inline-block;height:0.6em;width:{width};background:#0072B2"></span>'
     cells = [
-        escape(" × ".join(row.term)),
+        escape(term_label(row.term)),
         f"{row.strength:.4g}",
         f"{row.lower:.4g} to {row.upper:.4g}",
         f"{bar} {100.0 * row.sobol:.1f} %",

@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Float
 
 from vertebra import schemes
-from vertebra.addnn import fit_additive
+from vertebra.addnn import Additive, fit_additive
 from vertebra.calibration import calibrate, left_out
 from vertebra.control import Control
 from vertebra.diagnostics import check_memory, concurvity
-from vertebra.evaluation import FOLD_LEFT_OUT
+from vertebra.encoding import encode
+from vertebra.evaluation import FOLD_LEFT_OUT, LEFT_OUT
 from vertebra.explanation import Explanations
 from vertebra.fitting import (
-    SCALES,
     SCHEMES,
     Outcome,
     TrainedEstimator,
@@ -30,13 +30,13 @@ from vertebra.fitting import (
 )
 from vertebra.inference import Fitted
 from vertebra.likelihoods import Gaussian, Likelihood
-from vertebra.network import build
 from vertebra.polynomials import Term
 from vertebra.prediction import LIKELIHOODS, ClassifierPredictions, RegressorPredictions
 from vertebra.predictive import Predictive
+from vertebra.remainder import blend, is_something_left
 from vertebra.skeleton import Skeleton, additive, chain
 from vertebra.sparsity import clusters_of, group_lasso_path
-from vertebra.surface import EnsembleSurface, NetworkSurface, TermSurface
+from vertebra.surface import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
 from vertebra.tabular import MOST_LEVELS, Rows, check_count, first_direction, marginal_rows, seed_of
 from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
 
@@ -124,27 +124,61 @@ class _Additive(Explanations, TrainedEstimator):
             self._known = {}
             notes, warnings = ["fitted in closed form: nothing was trained by steps of a gradient."], []
             predictive: Predictive | None = Predictive(self._likelihood, *found.left_out)
+            method = LEFT_OUT
             if self.scheme != "auto" and found.clusters:
                 control.report(f"fitting {self.scheme} on {len(found.clusters)} clusters")
                 x, _ = self._encode(rows, direction, most_levels=0, fill=True)
                 fitted = self._fit_scheme(found.clusters, likelihood, x, y, rows.weight, control)
                 notes, warnings = network_words(fitted)
                 predictive = None
+            elif given is None and getattr(self, "remainder", False) and not control.enough():
+                more = self._fit_remainder(found, x, n_levels, rows, y, control)
+                if more is not None:
+                    predictive, method = more
+                    notes = [
+                        "the terms are fitted in closed form. They leave something out that networks over all inputs "
+                        "add, as one more term; `remainder=False` does without."
+                    ]
         acting = sorted({i for cluster in found.clusters for i in cluster})
         warnings += concurvity(rows.matrix, names, acting)
         if control.ended:
             warnings.append(f"{control.ended}: some terms may not have been looked for.")
-        if not found.clusters:
+        if not found.clusters and isinstance(self._surface, TermSurface):
             notes.append("no input was found to act: predictions are the mean.")
-        return Outcome(predictive, notes, warnings)
+        return Outcome(predictive, notes, warnings, method)
+
+    def _fit_remainder(self, found: Additive, x, n_levels, rows: Rows, y, control: Control):
+        """Adds what the terms leave out where there is something; what is then said of rows left out, and how."""
+        if self.likelihood != "gaussian":  # type: ignore[attr-defined]
+            return None
+        control.report("looking at what the terms leave")
+        direction, seed = first_direction(y, rows.weight), seed_of(self.random_state)
+        settings: Any = dict(most_levels=0, fill=True, rng=np.random.default_rng(seed))
+        encoding, inputs, _ = encode(x, direction, rows.weight, n_levels, [False] * len(n_levels), **settings)
+        if not is_something_left(inputs, y - found.left_out[0], rows.weight):
+            return None
+        scheme, widths = "deep_ensemble", (*SCHEMES["deep_ensemble"]["widths"], y.shape[1])
+        skeleton = chain(inputs.shape[1], len(widths), activation=SCHEMES[scheme]["activation"])
+        given: Any = Gaussian(), inputs, y, rows.weight, control
+        fitted = self._train(skeleton, scheme, widths, *given, n_steps=None)
+        networks = EnsembleSurface(fitted.networks, np.ones(y.shape[1]), seed, scheme, widths)
+        said = left_out(*networks.members(inputs), np.stack(fitted.unseen))
+        both = blend(found.left_out, said, y, rows.weight)
+        if both is None:
+            return None
+        self._likelihood, factor = calibrate(both.said, y, rows.weight, kinds=("gaussian",))
+        terms = TermSurface(found.terms, seed)
+        self._surface = HybridSurface(terms, networks, encoding, both.share, factor, both.sizes, both.probability)
+        variance = factor * both.said.variance + both.said.fewer
+        return Predictive(self._likelihood, both.said.mean, variance), FOLD_LEFT_OUT
 
     def _fit_scheme(self, clusters, likelihood: Likelihood, x, y, weight, control: Control) -> Fitted:
         settings = SCHEMES[self.scheme]
         widths = (*settings["widths"], likelihood.n_latent(y.shape[1]))
-        layers = getattr(schemes, self.scheme)(widths, **settings["options"])
-        skeleton = additive(x.shape[1], clusters=clusters, depth=len(layers))
-        network_of = lambda key, _: build(skeleton, layers, key=key, x=x)  # noqa: E731
-        fitted = self._train(network_of, self.scheme, likelihood, x, y, weight, control)
+        depth = len(getattr(schemes, self.scheme)(widths, **settings["options"]))
+        skeleton = additive(x.shape[1], clusters=clusters, depth=depth)
+        given: Any = likelihood, x, y, weight, control
+        fitted = self._train(skeleton, self.scheme, widths, *given, n_steps=self.n_steps)
         rows = marginal_rows(x, weight)
         self._surface = NetworkSurface(fitted.network, rows, seed_of(self.random_state), self.scheme, widths)
         self._likelihood = fitted.likelihood
@@ -190,6 +224,10 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         For the group lasso.
     clusters : groups of inputs, optional
         What each sub-network reads, by name or position; found by tests unless given.
+    remainder : bool
+        Whether networks over all inputs may add what terms of up to three inputs leave out. They are trained only where
+        something is seen to be left (of Gaussian noise, with `scheme="auto"` and without `clusters`), kept only where
+        rows left out are predicted better, and shown as one more term, of all inputs.
     likelihood : {"gaussian", "heteroscedastic", "student_t", "poisson"}
         The noise. Effects are those of f: in the units of y, and for "poisson" of the logarithm of the rate.
     conformal : bool
@@ -225,6 +263,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         structure: str = "tests",
         n_subnetworks: int = 10,
         clusters: Sequence[Any] | None = None,
+        remainder: bool = True,
         likelihood: str = "gaussian",
         conformal: bool = False,
         feature_types: Mapping | Sequence | None = None,
@@ -248,6 +287,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
             random_state=random_state,
             verbose=verbose,
         )
+        self.remainder = remainder
         self.likelihood = likelihood
         self.conformal = conformal
 
@@ -324,15 +364,9 @@ class _Skeleton(TrainedEstimator):
         below, skeleton = self._shape(x.shape[1], settings["widths"], settings.get("activation", "tanh"))
         widths = (*below, likelihood.n_latent(y.shape[1]) // len(skeleton.outputs))
 
-        def network_of(key, member: int):
-            options = settings["options"]
-            if settings.get("folds"):
-                # 8 folds, 3 scales: the two members that leave a part out differ in scale
-                options = options | {"scale": SCALES[member % len(SCALES)]}
-            return build(skeleton, getattr(schemes, scheme)(widths, **options), key=key, x=x)
-
         with self._control() as control, threads(len(x)):
-            fitted = self._train(network_of, scheme, likelihood, x, y, rows.weight, control)
+            given: Any = likelihood, x, y, rows.weight, control
+            fitted = self._train(skeleton, scheme, widths, *given, n_steps=self.n_steps)
         self.skeleton_ = skeleton
         notes, warnings = network_words(fitted)
         if control.ended:

@@ -8,10 +8,11 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.special import ndtri
 
+from vertebra.display import MOST_NAMED
 from vertebra.likelihoods import Likelihood
 from vertebra.polynomials import Term
 from vertebra.structure import Structure, discoveries, probabilities
-from vertebra.surface import NetworkSurface, TermSurface
+from vertebra.surface import HybridSurface, NetworkSurface, TermSurface
 from vertebra.table import date
 from vertebra.tabular import TableEstimator, check_level
 
@@ -22,7 +23,7 @@ N_SHOWN = {1: 50, 2: 20, 3: 8}
 class Explanations(TableEstimator):
     """`effects`, `effect`, `interactions` and `eval_terms` of a fitted additive estimator."""
 
-    _surface: TermSurface | NetworkSurface
+    _surface: TermSurface | NetworkSurface | HybridSurface
     clusters_: list[tuple[str, ...]]
     _structures: tuple[Structure, ...]
     _likelihood: Likelihood
@@ -49,7 +50,9 @@ class Explanations(TableEstimator):
         DataFrame
             Columns term (tuple of names), order, strength (‖I_T‖ on the link scale: the units of y, of the logit for
             classes, of the log of the rate for counts), sd, lower, upper, sobol (share of the variance of f),
-            probability (that the term is real).
+            probability (that the term is real). Where terms of few inputs leave something out that networks could
+            learn, a term of all inputs stands for it; its strength is the root of the squared error that it takes off
+            rows left out.
         """
         strengths = self._strengths(baseline, output)
         check_level(level)
@@ -57,6 +60,8 @@ class Explanations(TableEstimator):
         # Var f under the product measure is the sum of the squared strengths, draw by draw.
         variance = sum((s**2 for s in strengths.values()), start=np.zeros(()))
         real = probabilities(self._structures[self._latent(output)])
+        if isinstance(self._surface, HybridSurface):
+            real[self._surface.everything] = float(self._surface.probability[self._latent(output)])
         tails = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
         rows = []
         for term, draws in strengths.items():
@@ -80,7 +85,10 @@ class Explanations(TableEstimator):
     def interactions(
         self, fdr: float = 0.05, *, level: float = 0.95, baseline: Any = None, output: int = 0
     ) -> pd.DataFrame:
-        """The rows of `effects` of order 2 and more whose expected share of false ones is at most `fdr`."""
+        """The rows of `effects` of order 2 and more whose expected share of false ones is at most `fdr`.
+
+        Without the term of all inputs, which stands for what no interaction of few inputs explains.
+        """
         table = self.effects(level=level, baseline=baseline, output=output)
         if not 0.0 < fdr < 1.0:
             raise ValueError(f"`fdr` must be between 0 and 1, got {fdr!r}.")
@@ -114,6 +122,11 @@ class Explanations(TableEstimator):
         if wanted not in found:
             raise ValueError(
                 f"`term` {self._named(wanted)} is not in the model: its effect is 0. The terms are in `effects()`."
+            )
+        if isinstance(self._surface, HybridSurface) and wanted == self._surface.everything:
+            raise ValueError(
+                "`term` must be one of few inputs to be shown as a function of them, got the one of all inputs: "
+                "`eval_terms` has what it adds to each row."
             )
         shown = N_SHOWN.get(len(wanted), 5) if points is None else points
         grids = np.meshgrid(*[self._values(i, shown, missing=len(wanted) == 1) for i in wanted], indexing="ij")
@@ -152,8 +165,8 @@ class Explanations(TableEstimator):
         Returns
         -------
         DataFrame
-            Columns term (tuple of names), value (of its inputs, as text), mean, sd, lower, upper: a band of f for each
-            term by itself. The means sum to the prediction.
+            Columns term (tuple of names), value (of its inputs, as text; of many none), mean, sd, lower, upper: a band
+            of f for each term by itself. The means sum to the prediction.
         """
         self._check_fitted()
         check_level(level)
@@ -165,7 +178,8 @@ class Explanations(TableEstimator):
         for term in sorted(local, key=lambda t: (len(t) > 0, -abs(local[t].mean[0]))):
             mean, sd = unit * float(local[term].mean[0]), unit * float(local[term].sd[0])
             mean += 0.0 if term else self._origin(output)
-            shown = [f"{self._names()[i]} = {self._text(i, coded[0, i])}" for i in term]
+            named = term if len(term) <= MOST_NAMED else ()
+            shown = [f"{self._names()[i]} = {self._text(i, coded[0, i])}" for i in named]
             rows.append((self._named(term), ", ".join(shown), mean, sd, mean - width * sd, mean + width * sd))
         return pd.DataFrame(rows, columns=["term", "value", "mean", "sd", "lower", "upper"])
 
@@ -191,7 +205,7 @@ class Explanations(TableEstimator):
         latent, anchor = self._latent(output), self._baseline(baseline)
         place = (latent, None if anchor is None else tuple(anchor))
         if place not in self._known:
-            self._known[place] = self._surface.strengths(latent, anchor) if self.clusters_ else {}
+            self._known[place] = self._surface.strengths(latent, anchor)
         return self._known[place]
 
     def _latent(self, output: int) -> int:

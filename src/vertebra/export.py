@@ -23,7 +23,7 @@ from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, StudentT
 from vertebra.prediction import ClassifierPredictions
 from vertebra.predictive import Predictive
 from vertebra.storage import put
-from vertebra.surface import TermSurface
+from vertebra.surface import HybridSurface, TermSurface
 from vertebra.systems import System, rank_curve
 from vertebra.table import MISSING_WORDS, UNSEEN, Column, Schema
 
@@ -80,6 +80,11 @@ def _check(model: Any) -> None:
     if not issubclass(kind, Explanations):
         raise ValueError(f"`model` must be an AdditiveRegressor or an AdditiveClassifier, got {kind.__name__}.")
     model._check_fitted()
+    if isinstance(model._surface, HybridSurface):
+        raise ValueError(
+            "`model` must be a sum of terms to be written as ONNX, got one whose remainder is networks: fit again with "
+            "`remainder=False`, or keep it with `save`."
+        )
     if not isinstance(model._surface, TermSurface):
         raise ValueError(
             f'`model` must be fitted with scheme="auto" to be written as ONNX, got scheme={model.scheme!r}: a network '

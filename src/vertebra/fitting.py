@@ -9,14 +9,17 @@ import numpy as np
 from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
+from vertebra import schemes
 from vertebra.control import Control
 from vertebra.diagnostics import coverage_words, summary, uneven_noise, worse_than_linear
 from vertebra.distributions import Gaussian as GaussianPosterior
 from vertebra.evaluation import LEFT_OUT, cross_fitted, fit_linear
 from vertebra.inference import Fitted, Progress, fit
 from vertebra.likelihoods import Likelihood
+from vertebra.network import build
 from vertebra.predictive import Predictive
 from vertebra.profile import profile
+from vertebra.skeleton import Skeleton
 from vertebra.tabular import Rows, TableEstimator, canonical, check_count, seed_of, target_names
 
 # What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
@@ -61,24 +64,39 @@ class TrainedEstimator(TableEstimator):
     def _control(self) -> Control:
         return Control(type(self).__name__, verbose=self.verbose, time_budget=self.time_budget)
 
-    def _train(self, network_of: Callable[[Any, int], Any], scheme: str, likelihood: Likelihood, x, y, weight, control):
+    def _train(
+        self,
+        skeleton: Skeleton,
+        scheme: str,
+        widths: Sequence[int],
+        likelihood: Likelihood,
+        x,
+        y,
+        weight,
+        control: Control,
+        *,
+        n_steps: int | None,
+    ) -> Fitted:
         """Networks trained side by side, watched; with folds, where the scheme has some, as far as there are rows."""
         settings = SCHEMES[scheme]
         key = jr.key(seed_of(self.random_state))
-        networks = [network_of(k, i) for i, k in enumerate(jr.split(jr.fold_in(key, 1), settings["n_restarts"]))]
         folds = min(settings.get("folds", 0), len(x))
+
+        def network_of(key, member: int):
+            # 8 folds, 3 scales: the two members that leave a part out differ in scale
+            options = settings["options"] | ({"scale": SCALES[member % len(SCALES)]} if folds else {})
+            return build(skeleton, getattr(schemes, scheme)(widths, **options), key=key, x=x)
 
         def watch(progress: Progress) -> bool:
             control.report(f"step {progress.step} of {progress.n_steps}, {progress.best_score:.3f} per row")
             return control.enough()
 
-        n_steps = self.n_steps
         if n_steps is None:
             passes = N_PASSES * len(x) // BATCH_SIZE
             n_steps = min(max(passes, FEWEST_STEPS), MOST_STEPS) if folds else N_STEPS
         validation = VALIDATION_SHARE if self.early_stopping and not folds and len(x) >= 20 else 0.0
         return fit(
-            networks,
+            [network_of(k, i) for i, k in enumerate(jr.split(jr.fold_in(key, 1), settings["n_restarts"]))],
             likelihood,
             x,
             y,

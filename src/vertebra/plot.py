@@ -20,6 +20,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from vertebra.blocks import InducingPointBlock, PolynomialBlock, RandomFeatureBlock
+from vertebra.display import term_label
 from vertebra.inference import History
 from vertebra.network import Layer
 from vertebra.skeleton import Skeleton
@@ -577,7 +578,7 @@ def _text(name: Any, most: int = 40) -> str:
 
 
 def _term(term: Sequence[Any]) -> str:
-    return " × ".join(_text(name, max(12, 36 // len(term))) for name in term)
+    return term_label([_text(name, max(12, 36 // len(term))) for name in term])
 
 
 def _kind(term: Sequence[Any]) -> tuple[str, str]:

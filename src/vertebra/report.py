@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vertebra.chartdata import MOST_CHARTS, charts, label
+from vertebra.chartdata import MOST_CHARTS, charts
+from vertebra.display import term_label
 from vertebra.evaluation import LEFT_OUT, Evaluation, score_words
 from vertebra.likelihoods import Poisson
 from vertebra.profile import Marginal
 from vertebra.storage import libraries, put
+from vertebra.surface import HybridSurface
 from vertebra.table import date
 from vertebra.whatif import tables
 
@@ -168,6 +170,10 @@ def _effects_of_all(model: Any, outputs: list[str]) -> pd.DataFrame:
 
 def _what_is_real(model: Any, table: pd.DataFrame) -> list[str]:
     real: Any = table[table["probability"] >= REAL]
+    added = 0.0
+    if isinstance(model._surface, HybridSurface):
+        is_named = real["order"] < len(model.schema_.columns)
+        added, real = float(real["sobol"][~is_named].sum()), real[is_named]
     n_inputs = len({name for term in real["term"] for name in term})
     if not len(real):
         unsure = "No single input is sure to act, though together they predict." if len(table) else ""
@@ -177,8 +183,10 @@ def _what_is_real(model: Any, table: pd.DataFrame) -> list[str]:
         f"{n_inputs} of {len(model.schema_.columns)} inputs act, and {pairs or 'no'} interaction{'s' * (pairs != 1)}, "
         f"with a probability of at least {_percent(REAL, 0)} each."
     ]
-    top = [f"<b>{escape(label(row.term))}</b> ({_percent(row.sobol, 0)})" for row in real.head(5).itertuples()]
+    top = [f"<b>{escape(term_label(row.term))}</b> ({_percent(row.sobol, 0)})" for row in real.head(5).itertuples()]
     texts.append(f"Strongest, with their share of what varies: {', '.join(top)}.")
+    if added:
+        texts.append(f"Networks over all inputs add {_percent(added, 0)} that terms of few inputs leave out.")
     return texts
 
 
@@ -186,11 +194,11 @@ def _what_is_uncertain(model: Any, table: pd.DataFrame) -> list[str]:
     doubtful: Any = table[(table["probability"] >= DOUBTFUL) & (table["probability"] < REAL)]
     texts = []
     if len(doubtful):
-        names = ", ".join(escape(label(term)) for term in doubtful["term"].head(6))
+        names = ", ".join(escape(term_label(term)) for term in doubtful["term"].head(6))
         texts.append(f"Perhaps real, perhaps not: {names}.")
     vague: Any = table[(table["probability"] >= REAL) & (table["sd"] > 0.25 * table["strength"])]
     if len(vague):
-        names = ", ".join(escape(label(term)) for term in vague["term"].head(6))
+        names = ", ".join(escape(term_label(term)) for term in vague["term"].head(6))
         texts.append(f"Real, but of a size known only roughly: {names}.")
     texts += [escape(warning) for warning in model.diagnostics_.warnings[:3]]
     return texts or ["Nothing stands out: every effect found is clear, and the fit raised no warning."]
@@ -204,8 +212,14 @@ def _what_if(model: Any, outputs: list[str]) -> str:
     level = "" if hasattr(model, "classes_") else "<label>Interval "
     level += '<select id="level" aria-label="Level of the interval"></select>' + ("" if not level else "</label>")
     hidden = " hidden" if hasattr(model, "classes_") else ""
+    left_out = ""
+    if isinstance(model._surface, HybridSurface):
+        left_out = (
+            " The term of all inputs stays out, since a page has no room for its networks: the model itself predicts "
+            f"about {_number(float(np.max(model._surface.size * model._y_scale)))} off this, and in narrower intervals."
+        )
     return (
-        "<p>Set the inputs: the prediction, its interval and its parts follow, worked out in this page.</p>"
+        f"<p>Set the inputs: the prediction, its interval and its parts follow, worked out in this page.{left_out}</p>"
         f'<div class="tools">{which}<span{hidden}>{level}</span>'
         '<button type="button" id="reset">Back to the typical row</button></div>'
         '<div class="whatif"><div id="controls" class="card"></div><div class="card sticky">'
@@ -253,7 +267,7 @@ def _one_output(model: Any, k: int) -> str:
         weak = ' class="weak"' if row.probability < DOUBTFUL else ""
         bar = f'<span class="bar" style="width:{max(0.1, 5.0 * row.sobol / largest):.2f}rem"></span>'
         rows.append(
-            f"<tr{weak}><td>{escape(label(row.term))}</td><td>{_number(row.strength)}</td>"
+            f"<tr{weak}><td>{escape(term_label(row.term))}</td><td>{_number(row.strength)}</td>"
             f"<td>{_number(row.lower)} to {_number(row.upper)}</td><td class='text'>{bar} {_percent(row.sobol)}</td>"
             f"<td>{_probability(row.probability)}</td></tr>"
         )
@@ -271,11 +285,11 @@ def _one_output(model: Any, k: int) -> str:
         wide = " two" if len(term) > 1 else ""
         body = (
             f'<div class="chart" data-chart="effect" data-output="{k}" data-term="{j}" role="img" '
-            f'aria-label="{escape(label(term), quote=True)}"></div>'
+            f'aria-label="{escape(term_label(term), quote=True)}"></div>'
             if len(term) <= 3
-            else "<p>A term of more than three inputs: see <code>model.effect</code>.</p>"
+            else "<p>A term of more than three inputs: <code>model.eval_terms</code> has it row by row.</p>"
         )
-        charts.append(f'<div class="card{wide}"><h3>{escape(label(term))}</h3>{body}</div>')
+        charts.append(f'<div class="card{wide}"><h3>{escape(term_label(term))}</h3>{body}</div>')
     more = len(table) - MOST_CHARTS
     rest = f"<p>And {more} weaker terms without a chart.</p>" if more > 0 else ""
     strengths = f'<div class="chart" data-chart="strengths" data-output="{k}" role="img" aria-label="Strengths"></div>'
@@ -312,7 +326,7 @@ def _structure(model: Any) -> str:
     clusters = [tuple(c) for c in model.clusters_]
     if not clusters:
         return "<p>No input was found to act: the model is a constant.</p>"
-    groups = "; ".join(escape(label(c)) for c in clusters[:MOST_BOXES])
+    groups = "; ".join(escape(term_label(c)) for c in clusters[:MOST_BOXES])
     more = f", and {len(clusters) - MOST_BOXES} more" if len(clusters) > MOST_BOXES else ""
     return (
         f"<p>The prediction is a sum of {len(clusters)} sub-network{'s' * (len(clusters) != 1)}, each of which reads "

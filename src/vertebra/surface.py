@@ -1,7 +1,8 @@
 """The posterior of f behind an estimator, with what it says about terms: in closed form, or of a network.
 
 Both read rows of numbers and answer the same questions: moments, draws, strengths, a term at points, a row's terms. An
-ensemble of networks answers the first two.
+ensemble of networks answers the first two; terms and an ensemble together all of them, with what the ensemble adds as a
+term of all inputs.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vertebra.anova import Local, attribute, band_of, decompose
+from vertebra.encoding import Encoding
 from vertebra.inference import moments, sample
 from vertebra.network import Network
 from vertebra.parameters import double
@@ -195,3 +197,66 @@ class EnsembleSurface(NamedTuple):
         # the variance of M members about their own mean is short of its expectation by a share of 1/M
         stretch = np.sqrt(self.factor * len(order) / (len(order) - 1.0))
         return (mean + stretch * (draws - mean))[rng.permutation(n_draws)]
+
+
+class HybridSurface(NamedTuple):
+    """Terms A, and a share of what networks G over all inputs say otherwise: f = A + α(G − A), the last the remainder.
+
+    The terms are what they are without it, since they were estimated with the remainder as noise.
+    """
+
+    terms: TermSurface
+    networks: EnsembleSurface
+    encoding: Encoding  # from what the terms read to what the networks read
+    share: Float[np.ndarray, " outputs"]  # α
+    factor: Float[np.ndarray, " outputs"]  # of the variance of f, from rows left out
+    sizes: Float[np.ndarray, "draws outputs"]  # draws of the remainder's strength
+    probability: Float[np.ndarray, " outputs"]  # that there is one
+
+    @property
+    def n_outputs(self) -> int:
+        return self.terms.n_outputs
+
+    @property
+    def seed(self) -> int:
+        return self.terms.seed
+
+    @property
+    def everything(self) -> Term:
+        """The remainder as a term: all inputs."""
+        return tuple(range(len(self.encoding.gaps)))
+
+    @property
+    def size(self) -> Float[np.ndarray, " outputs"]:
+        """Of the remainder, the root of its mean square."""
+        return np.sqrt(np.mean(self.sizes**2, axis=0))
+
+    def mean(self, x):
+        ours = self.terms.mean(x)
+        return ours + self.share * (self.networks.mean(self.encoding(x)) - ours)
+
+    def moments(self, x):
+        (ours, doubt), (theirs, other) = self.terms.moments(x), self.networks.moments(self.encoding(x))
+        variance = (1.0 - self.share) ** 2 * doubt + self.share**2 * other
+        return ours + self.share * (theirs - ours), self.factor * variance
+
+    def sample(self, x, n_draws: int, seed: int):
+        ours, theirs = self.terms.sample(x, n_draws, seed), self.networks.sample(self.encoding(x), n_draws, seed)
+        mean, draws = self.mean(x), ours + self.share * (theirs - ours)
+        return mean + np.sqrt(self.factor) * (draws - mean)
+
+    def strengths(self, output: int, baseline) -> dict[Term, Float[np.ndarray, " draws"]]:
+        found = self.terms.strengths(output, baseline)
+        return found | ({self.everything: self.sizes[:, output]} if self.share[output] > 0.0 else {})
+
+    def curve(self, term: Term, points: Sequence[Any], output: int, baseline) -> Curve:
+        return self.terms.curve(term, points, output, baseline)
+
+    def local(self, x, output: int, baseline, *, with_sd: bool = False) -> dict[Term, Local]:
+        found = self.terms.local(x, output, baseline, with_sd=with_sd)
+        share = self.share[output]
+        if share > 0.0:
+            (ours, doubt), (theirs, other) = self.terms.moments(x), self.networks.moments(self.encoding(x))
+            sd = share * np.sqrt(doubt + other)[:, output]
+            found[self.everything] = Local(self.everything, share * (theirs - ours)[:, output], sd)
+        return found

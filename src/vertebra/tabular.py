@@ -16,7 +16,7 @@ from vertebra.display import answer
 from vertebra.encoding import Encoding, encode
 from vertebra.evaluation import Evaluation, Linear
 from vertebra.profile import Profile
-from vertebra.surface import EnsembleSurface, NetworkSurface, TermSurface
+from vertebra.surface import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
 from vertebra.table import Schema, learn
 
 # Categories of more levels are read as numbers.
@@ -56,7 +56,7 @@ class TableEstimator(BaseEstimator):
     n_features_in_: int
     _encoding: Encoding
     _ranges: Float[np.ndarray, "p 2"]  # of the coded inputs
-    _surface: TermSurface | NetworkSurface | EnsembleSurface
+    _surface: TermSurface | NetworkSurface | EnsembleSurface | HybridSurface
     _profile: Profile
     _linear: Linear
     target_names_: list[str]

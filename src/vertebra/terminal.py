@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vertebra.display import term_label
+
 Frame = Any  # a pandas.DataFrame
 
 N_SHOWN = 15
@@ -104,9 +106,9 @@ def say_lines(say: Console, lines: Iterable[str]) -> None:
         say.print(printable(line), soft_wrap=True)
 
 
-def shown_term(term: Iterable[str]) -> str:
+def shown_term(term: Sequence[str]) -> str:
     """A term for people, as figures have it."""
-    return printable(" × ".join(term))
+    return printable(term_label(term))
 
 
 def say_about(say: Console, about: dict[str, Any]) -> None:

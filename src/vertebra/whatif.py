@@ -2,7 +2,7 @@
 
 A prediction is a sum of products of functions of one input each. Every function is tabulated: at nodes between which
 lines are drawn, or at the levels of a category. Uncertainty is a root of the coefficients' covariance with only so many
-columns as the variance of f needs, rounded to 16 bits.
+columns as the variance of f needs, rounded to 16 bits. Networks that add to the terms stay out: they count as noise.
 """
 
 import base64
@@ -18,7 +18,7 @@ from vertebra.anova import decompose
 from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.prediction import conformal_factor
 from vertebra.predictive import Predictive
-from vertebra.surface import NetworkSurface, TermSurface
+from vertebra.surface import HybridSurface, NetworkSurface, TermSurface
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 # Nodes of a number: of a basis of functions, and of a network by the size of the largest cluster that reads it.
@@ -45,7 +45,7 @@ class Tabulated(NamedTuple):
 
 def tables(model: Any) -> dict[str, Any]:
     """All that a page needs to predict, as JSON can hold it."""
-    surface = model._surface
+    surface = _shown(model)
     found = _of_terms(model, surface) if isinstance(surface, TermSurface) else _of_network(model, surface)
     rng = np.random.default_rng(0)
     features = _features(found, rng)
@@ -65,6 +65,16 @@ def tables(model: Any) -> dict[str, Any]:
         "levels": list(LEVELS),
         "conformal": _conformal(model),
     }
+
+
+def _shown(model: Any) -> Any:
+    return model._surface.terms if isinstance(model._surface, HybridSurface) else model._surface
+
+
+def _scale(model: Any) -> Float[np.ndarray, " k"]:
+    """Of Gaussian noise, with what the page leaves out."""
+    scale = np.atleast_1d(np.asarray(model._likelihood.scale, np.float64))
+    return np.hypot(scale, model._surface.size) if isinstance(model._surface, HybridSurface) else scale
 
 
 def _of_terms(model: Any, surface: TermSurface) -> Tabulated:
@@ -171,7 +181,7 @@ def _shortened(root, features, least: float):
 def _least_variance(model: Any, k: int) -> float:
     """What the predictive variance holds besides that of f, on the model's scale."""
     if isinstance(model._likelihood, Gaussian):
-        return float(np.atleast_1d(np.asarray(model._likelihood.scale, np.float64))[k] ** 2)
+        return float(_scale(model)[k] ** 2)
     return 0.02
 
 
@@ -213,7 +223,7 @@ def _likelihood(model: Any) -> dict[str, Any]:
     likelihood = model._likelihood
     record: dict[str, Any] = {"name": type(likelihood).__name__, "is_discrete": bool(likelihood.is_discrete)}
     if isinstance(likelihood, Gaussian):
-        record["scale"] = np.atleast_1d(np.asarray(likelihood.scale, np.float64)).tolist()
+        record["scale"] = _scale(model).tolist()
     elif isinstance(likelihood, StudentT | HeteroscedasticGaussian):
         record["scale"] = np.atleast_1d(np.exp(np.asarray(likelihood.log_scale, np.float64))).tolist()
     if isinstance(likelihood, StudentT):
@@ -230,9 +240,9 @@ def _likelihood(model: Any) -> dict[str, Any]:
 
 
 def _conformal(model: Any) -> list[list[float | None]] | None:
-    """Half-widths in sds, by level and target; none where nothing can be promised."""
+    """Half-widths in sds, by level and target; none where nothing can be promised of what the page predicts."""
     scores = getattr(model, "_conformal", None)
-    if scores is None:
+    if scores is None or isinstance(model._surface, HybridSurface):
         return None
     factors = [conformal_factor(scores, level) for level in LEVELS]
     return [[float(v) if np.isfinite(v) else None for v in factor] for factor in factors]
