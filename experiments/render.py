@@ -18,6 +18,7 @@ from runner import RESULTS
 
 HERE = pathlib.Path(__file__).parent
 FUNCTIONS = ("f1", "f2", "f3", "f4")
+OURS = ("additive", "skeleton")
 NAMES = {
     "additive": "AddNN, default",
     "skeleton": "Skeleton, default",
@@ -55,6 +56,19 @@ FIGURES = {
     "calibration": "stated and seen coverage on test rows of f1",
 }
 REFERENCE = "MC dropout, grid (published)"
+# Recorded elsewhere on the same functions, with other seeds: of reference/synthetic_peers.csv.
+ELSEWHERE = {
+    "ebm_int10": "EBM, ten pairs",
+    "bartz_gbart": "BART (bartz)",
+    "stochtree_default": "BART (stochtree)",
+    "mc_dropout": "MC dropout",
+    "nid_tuned": "NID, tuned",
+    "lightgbm_default": "LightGBM",
+    "gp_svgp": "sparse GP",
+    "gp_exact": "exact GP",
+    "gp_deep": "deep GP, two layers",
+    "pygam_oracle": "splines told the structure",
+}
 
 
 def name_of(method: str) -> str:
@@ -94,7 +108,7 @@ def with_best(
     return [list(row) for row in zip(*shown, strict=True)]
 
 
-def synthetic_part(rows: pd.DataFrame) -> list[str]:
+def synthetic_part(rows: pd.DataFrame, folder: pathlib.Path | None) -> list[str]:
     lines = ["## Synthetic functions", ""]
     lines += ["`python experiments/synthetic.py`: 5000 rows, 10 inputs. Mean ± standard error over seeds.", ""]
     methods = list(dict.fromkeys(rows["method"]))
@@ -110,6 +124,8 @@ def synthetic_part(rows: pd.DataFrame) -> list[str]:
         head = [f"{name_of(m)} [{_count(own, m)}]" for m in methods]
         lines += [f"{title}", ""]
         body = [[h, *b] for h, b in zip(head, body, strict=True)]
+        if folder and (folder / "synthetic_peers.csv").is_file():
+            body += elsewhere(pd.read_csv(folder / "synthetic_peers.csv"), quantity)
         if quantity == "rmse_y":
             body += [[f"the paper's {m}", *(f"{v:.2f}" for v in values)] for m, values in PAPER_RMSE.items()]
         lines += table(["", *FUNCTIONS], body)
@@ -126,11 +142,22 @@ def synthetic_part(rows: pd.DataFrame) -> list[str]:
         lines += table(["", *FUNCTIONS], [[h, *b] for h, b in zip(heads, body, strict=True)])
     cost = []
     for m in methods:
-        own = rows[rows["method"] == m]
+        own = rows[(rows["method"] == m) & (rows["device"] == "cpu")]
         middle = own[["n_parameters", "seconds", "cpu_seconds", "peak_mb"]].median()
         cost.append([name_of(m), *("" if math.isnan(v) else f"{v:.0f}" if v >= 10 else f"{v:.1f}" for v in middle)])
     lines += ["Cost, median over all of it, one core", ""]
     return lines + table(["", "parameters", "seconds", "CPU seconds", "peak MB"], cost)
+
+
+def elsewhere(rows: pd.DataFrame, quantity: str) -> list[list[str]]:
+    """Rows of peers that were measured elsewhere."""
+    rows = rows[rows["sigma2"] == 1]
+    body = []
+    for method, name in ELSEWHERE.items():
+        own = rows[rows["method"] == method]
+        cells = [cell(*mean_and_error(own[own["func"] == f][quantity]), 3) for f in FUNCTIONS]
+        body.append([f"recorded elsewhere: {name} [{own.groupby('func').size().max()}]", *cells])
+    return body
 
 
 def _summary(values: pd.Series) -> tuple[float, float] | None:
@@ -157,7 +184,10 @@ def schemes_part(rows: pd.DataFrame) -> list[str]:
 
 def uci_part(rows: pd.DataFrame, folder: pathlib.Path | None) -> list[str]:
     said = "`python experiments/uci.py`: one recipe for all sets; every choice is made inside the training rows. "
-    said += "Methods were not run on the same splits where the brackets differ: compare by the paired differences."
+    said += (
+        "In square brackets the splits, where a method was not run on all of them; only those run on as many as any "
+    )
+    said += "are compared for the best. Paired differences, below, are over the splits that both were run on."
     lines = ["## UCI, standard splits", "", said, ""]
     sets = sorted(set(rows["set"]))
     methods = list(dict.fromkeys(rows["method"]))
@@ -170,8 +200,18 @@ def uci_part(rows: pd.DataFrame, folder: pathlib.Path | None) -> list[str]:
         columns = [
             [_summary(rows[(rows["method"] == m) & (rows["set"] == s)][quantity]) for m in methods] for s in sets
         ]
-        heads = [f"{name_of(m)} [{_splits(rows, m)}]" for m in methods]
-        body = [[h, *b] for h, b in zip(heads, with_best(columns, digits, least=least), strict=True)]
+        counts = [[int(((rows["method"] == m) & (rows["set"] == s)).sum()) for m in methods] for s in sets]
+        whole = [
+            [c if n == max(of) else None for c, n in zip(column, of, strict=True)]
+            for column, of in zip(columns, counts, strict=True)
+        ]
+        body = with_best(whole, digits, least=least)
+        for i, m in enumerate(methods):
+            for j, column in enumerate(columns):
+                c, n = column[i], counts[j][i]
+                if c is not None and whole[j][i] is None:
+                    body[i][j] = f"{cell(*c, digits[j])} [{n}]"
+            body[i] = [name_of(m), *body[i]]
         if quantity == "rmse":
             body.append(["the paper's AddNN", *(f"{PAPER_UCI[s]:g}" if s in PAPER_UCI else "" for s in sets)])
         for label, own in ((REFERENCE, grid), ("best published of any method", published)):
@@ -183,29 +223,24 @@ def uci_part(rows: pd.DataFrame, folder: pathlib.Path | None) -> list[str]:
         lines += ["RMSE" if least else "Mean log density of test rows", ""]
         lines += table(["", *sets], body)
     if folder and (folder / "mc_dropout_per_split.csv").is_file():
-        lines += paired(rows, pd.read_csv(folder / "mc_dropout_per_split.csv"), sets)
+        other = pd.read_csv(folder / "mc_dropout_per_split.csv").rename(
+            columns={"dataset": "set", "test_ll": "log_density"}
+        )
+        lines += paired(rows, other[other["variant"] == "1layer_100x_grid"], REFERENCE, sets)
+    for m in methods:
+        if m not in OURS:
+            lines += paired(rows, rows[rows["method"] == m], name_of(m), sets)
     return lines
 
 
-def _splits(rows: pd.DataFrame, method: str) -> str:
-    sizes = rows[rows["method"] == method].groupby("set").size()
-    return str(sizes.min()) if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
-
-
-def paired(rows: pd.DataFrame, reference: pd.DataFrame, sets: Sequence[str]) -> list[str]:
-    """Differences to the corrected MC dropout, split by split."""
-    other = reference[reference["variant"] == "1layer_100x_grid"].rename(columns={"dataset": "set"})
-    lines = [
-        f"Paired differences to {REFERENCE}, split by split: below 0 is better in RMSE, above 0 in log density",
-        "",
-    ]
+def paired(rows: pd.DataFrame, other: pd.DataFrame, name: str, sets: Sequence[str]) -> list[str]:
+    """Differences of ours to another method, split by split."""
+    lines = [f"Paired differences to {name}: below 0 is better in RMSE, above 0 in log density", ""]
     body = []
-    for method in ("additive", "skeleton"):
+    for method in OURS:
         own = rows[rows["method"] == method].merge(other, on=["set", "split"], suffixes=("", "_other"))
-        for label, difference in (
-            ("RMSE", own["rmse"] - own["rmse_other"]),
-            ("log density", own["log_density"] - own["test_ll"]),
-        ):
+        for label, quantity in (("RMSE", "rmse"), ("log density", "log_density")):
+            difference = own[quantity] - own[f"{quantity}_other"]
             cells = []
             for s in sets:
                 values = difference[own["set"] == s]
@@ -229,7 +264,11 @@ def render(results: pathlib.Path, *, ending: str = "", reference: pathlib.Path |
         "within one standard error of it. In square brackets: over how many seeds or splits."
     )
     lines = ["# Results", "", said, ""]
-    parts = {"synthetic": synthetic_part, "schemes": schemes_part, "uci": lambda rows: uci_part(rows, reference)}
+    parts = {
+        "synthetic": lambda rows: synthetic_part(rows, reference),
+        "schemes": schemes_part,
+        "uci": lambda rows: uci_part(rows, reference),
+    }
     for name, part in parts.items():
         path = results / f"{name}{ending}.csv"
         if path.is_file():

@@ -4,57 +4,65 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from vertebra.calibration import LeftOut, _Problem, _smoothed, calibrate, left_out
+from vertebra.calibration import DOUBT, LeftOut, _Problem, _smoothed, doubt, left_out, noise
 from vertebra.likelihoods import Gaussian, StudentT
 from vertebra.predictive import Predictive
 
 
-def rows(degrees=None, factor=1.0, n=4000, seed=0):
+def rows(degrees=None, n=4000, seed=0):
     """Members that disagree by a known variance about f, noise of sd 0.5."""
     rng = np.random.default_rng(seed)
     variance = rng.uniform(0.0, 2.0, (n, 2))
     noise = rng.standard_normal((n, 2)) if degrees is None else rng.standard_t(degrees, (n, 2))
-    y = np.sqrt(factor * variance) * rng.standard_normal((n, 2)) + 0.5 * noise
+    y = np.sqrt(variance) * rng.standard_normal((n, 2)) + 0.5 * noise
     return LeftOut(np.zeros((n, 2)), variance, np.zeros((n, 2))), y, np.ones(n)
 
 
-@pytest.mark.parametrize("factor", [0.3, 2.0])
-def test_normal_noise_and_the_factor_come_back(factor):
-    found = calibrate(*rows(factor=factor))
-    assert isinstance(found.likelihood, Gaussian)
+def test_normal_noise_comes_back():
+    found = noise(*rows())
+    assert isinstance(found, Gaussian)
     # three standard errors of 2000 rows
-    np.testing.assert_allclose(found.likelihood.scale, 0.5, rtol=0.2)
-    np.testing.assert_allclose(found.factor, factor, rtol=0.3)
+    np.testing.assert_allclose(found.scale, 0.5, rtol=0.2)
 
 
 def test_heavy_tails_are_seen_unless_another_kind_is_asked_for():
     problem = rows(degrees=3.0)
-    found = calibrate(*problem)
-    assert isinstance(found.likelihood, StudentT)
-    assert float(found.likelihood.degrees) < 6.0
-    np.testing.assert_allclose(np.exp(np.asarray(found.likelihood.log_scale)), 0.5, rtol=0.15)
-    assert isinstance(calibrate(*problem, kinds=("gaussian",)).likelihood, Gaussian)
+    found = noise(*problem)
+    assert isinstance(found, StudentT)
+    assert float(found.degrees) < 6.0
+    np.testing.assert_allclose(np.exp(np.asarray(found.log_scale)), 0.5, rtol=0.15)
+    assert isinstance(noise(*problem, kinds=("gaussian",)), Gaussian)
     with pytest.raises(ValueError, match="`kinds` must hold"):
-        calibrate(*problem, kinds=("poisson",))
+        noise(*problem, kinds=("poisson",))
 
 
 def test_a_weight_of_two_is_a_row_that_stands_there_twice():
     said, y, _ = rows(n=200)
     again = LeftOut(*(np.concatenate([part, part[:50]]) for part in said))
-    twice = calibrate(again, np.concatenate([y, y[:50]]), np.ones(250))
-    weighted = calibrate(said, y, np.where(np.arange(200) < 50, 2.0, 1.0))
-    np.testing.assert_allclose(weighted.factor, twice.factor, rtol=1e-2)
-    np.testing.assert_allclose(weighted.likelihood.log_scale, twice.likelihood.log_scale, atol=1e-2)
+    twice, ones = np.concatenate([y, y[:50]]), np.ones(250)
+    weight = np.where(np.arange(200) < 50, 2.0, 1.0)
+    np.testing.assert_allclose(noise(said, y, weight).log_scale, noise(again, twice, ones).log_scale, atol=1e-2)
+    np.testing.assert_allclose(doubt(said, y, weight), doubt(again, twice, ones))
+
+
+def test_doubt_is_a_share_of_the_disagreement_and_no_more_than_the_error():
+    said, y, weight = rows()
+    np.testing.assert_array_equal(doubt(said, y, weight), DOUBT)
+    # away by 0.1 √variance in the mean square, less what few members add
+    near = said._replace(fewer=0.004 * np.ones_like(y))
+    away = 0.1 * np.sqrt(said.variance)
+    exact = (0.01 * said.variance.mean(axis=0) - 0.004) / said.variance.mean(axis=0)
+    np.testing.assert_allclose(doubt(near, away, weight), exact)
+    np.testing.assert_array_equal(doubt(near, 0.0 * y, weight), 0.0)
 
 
 @pytest.mark.parametrize("degrees", [None, 4.0])
 def test_the_density_maximised_is_that_of_predictions(degrees):
     said, y, weight = rows(n=300)
-    problem = _Problem(y[:, 0], said.variance[:, 0], said.fewer[:, 0], weight)
-    scale, factor = problem.scales(np.log(0.4), np.log(1.5), 1.0)
-    likelihood = Gaussian(np.array([scale])) if degrees is None else StudentT(np.array([scale]), degrees)
-    exact = Predictive(likelihood, said.mean[:, :1], factor * said.variance[:, :1]).log_prob(y[:, :1]).sum()
-    assert problem.density(np.log(0.4), np.log(1.5), 1.0, degrees) == pytest.approx(exact, rel=5e-3)
+    problem = _Problem(y[:, 0], said.variance[:, 0], weight)
+    likelihood = Gaussian(np.array([0.4])) if degrees is None else StudentT(np.array([0.4]), degrees)
+    exact = Predictive(likelihood, said.mean[:, :1], said.variance[:, :1]).log_prob(y[:, :1]).sum()
+    assert problem.density(0.4, degrees) == pytest.approx(exact, rel=5e-3)
 
 
 def test_what_members_say_of_rows_they_left_out():
@@ -82,6 +90,14 @@ def test_the_disagreement_of_few_members_is_smoothed_to_what_it_means(varies):
         assert smooth[rows].mean() == pytest.approx(s[rows].mean(), rel=0.5)
 
 
+def stated(means, y, unseen):
+    """The squares of what y is away from the ensemble, over the variance stated, rows fitted and looked at alike."""
+    said, weight = left_out(means, np.zeros_like(means), unseen), np.ones(len(y))
+    factor = doubt(said, y, weight)
+    found = noise(said._replace(variance=factor * said.variance), y, weight, kinds=("gaussian",))
+    return (y - means.mean(axis=0)) ** 2 / (factor * means.var(axis=0, ddof=1) + np.asarray(found.scale) ** 2)
+
+
 def test_too_few_members_speak_of_a_row_and_that_is_allowed_for():
     """Members f + e: the ensemble of M is off by Var e / M, what two of them say of a row by Var e / 2."""
     rng = np.random.default_rng(1)
@@ -90,16 +106,11 @@ def test_too_few_members_speak_of_a_row_and_that_is_allowed_for():
     means = truth + spread * rng.standard_normal((n_members, n, 1))
     unseen = np.arange(n_members)[:, None] % 8 == np.arange(n) % 8
     y = truth + 0.3 * rng.standard_normal((n, 1))
-    said = left_out(means, np.zeros_like(means), unseen)
-    found = calibrate(said, y, np.ones(n), kinds=("gaussian",))
-    noise = np.asarray(found.likelihood.scale) ** 2
-    sd = np.sqrt(found.factor * means.var(axis=0, ddof=1) + noise)
-    inside = np.mean(np.abs(y - means.mean(axis=0)) <= norm.ppf(0.975) * sd)
-    assert 0.93 < inside < 0.97
+    inside = np.mean(stated(means, y, unseen) <= norm.ppf(0.975) ** 2)
+    assert 0.93 < inside < 0.98
 
 
 def test_doubt_that_differs_from_row_to_row_is_stated_about_right():
-    """From two members a row the factor comes out low: on the whole intervals hold, where doubt is large less so."""
     rng = np.random.default_rng(2)
     n, n_members = 2000, 16
     s = np.exp(0.5 * rng.standard_normal((n, 1)))
@@ -107,8 +118,7 @@ def test_doubt_that_differs_from_row_to_row_is_stated_about_right():
     means = truth + shared + s * rng.standard_normal((n_members, n, 1))
     y = truth + 0.2 * rng.standard_normal((n, 1))
     unseen = np.arange(n_members)[:, None] % 8 == np.arange(n) % 8
-    found = calibrate(left_out(means, np.zeros_like(means), unseen), y, np.ones(n), kinds=("gaussian",))
-    variance = found.factor * means.var(axis=0, ddof=1) + np.asarray(found.likelihood.scale) ** 2
-    square = (y - means.mean(axis=0)) ** 2 / variance
+    square = stated(means, y, unseen)
     assert 0.8 < square.mean() < 1.2
-    assert square[s > np.quantile(s, 0.9)].mean() < 2.0
+    assert square[s > np.quantile(s, 0.9)].mean() < 1.7
+    assert square[s < np.quantile(s, 0.1)].mean() > 0.2

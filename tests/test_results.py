@@ -59,15 +59,9 @@ def test_differences_are_paired_split_by_split():
         {"set": "boston", "split": [1, 0], "method": "skeleton", "rmse": [2.0, 1.0], "log_density": [0.0, 0.0]}
     )
     other = pd.DataFrame(
-        {
-            "dataset": "boston",
-            "split": [0, 1],
-            "variant": "1layer_100x_grid",
-            "rmse": [3.0, 5.0],
-            "test_ll": [-1.0, -2.0],
-        }
+        {"set": "boston", "split": [0, 1, 2], "rmse": [3.0, 5.0, 9.0], "log_density": [-1.0, -2.0, 0.0]}
     )
-    lines = render.paired(ours, other, ["boston"])
+    lines = render.paired(ours, other, "another", ["boston"])
     assert any("Skeleton, default, RMSE | -2.50 ± 0.50 [2]" in line for line in lines)
     assert any("log density | 1.500 ± 0.500 [2]" in line for line in lines)
 

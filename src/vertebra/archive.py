@@ -49,7 +49,7 @@ KINDS = {k.__name__: k for k in (AdditiveRegressor, AdditiveClassifier, Skeleton
 LIKELIHOODS = {k.__name__: k for k in (Gaussian, HeteroscedasticGaussian, StudentT, Poisson, Bernoulli, Categorical)}
 SYSTEM_ARRAYS = ("quantiles", "transform", "knots", "table", "missing", "unseen", "kind", "cost", "offset", "gram")
 LINEAR_ARRAYS = ("gaps", "scale", "coefficients")
-REMAINDER_ARRAYS = ("share", "factor", "sizes", "probability")
+REMAINDER_ARRAYS = ("share", "sizes", "probability")
 SYSTEM_NUMBERS = ("n_levels", "low", "width", "observed")
 
 

@@ -6,7 +6,7 @@ The algebra is done on the host in float64: in float32 the small eigenvalues of 
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -138,7 +138,7 @@ def _features(network, x):
 
 
 def _best_log_scale(problem: _Problem, start: float) -> float:
-    result = minimize_scalar(lambda s: -problem.evidence(s), bounds=(start - 7.0, start + 7.0), method="bounded")
+    result: Any = minimize_scalar(lambda s: -problem.evidence(s), bounds=(start - 7.0, start + 7.0), method="bounded")
     return float(result.x)
 
 

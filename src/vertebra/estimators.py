@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from vertebra import schemes
 from vertebra.addnn import Additive, fit_additive
-from vertebra.calibration import calibrate, left_out
+from vertebra.calibration import noise
 from vertebra.control import Control
 from vertebra.diagnostics import check_memory, concurvity
 from vertebra.encoding import encode
@@ -24,6 +24,7 @@ from vertebra.fitting import (
     TrainedEstimator,
     class_rows,
     conclude,
+    ensemble_of,
     fit_regressor,
     network_words,
     threads,
@@ -36,7 +37,7 @@ from vertebra.predictive import Predictive
 from vertebra.remainder import blend, is_something_left
 from vertebra.skeleton import Skeleton, additive, chain
 from vertebra.sparsity import clusters_of, group_lasso_path
-from vertebra.surface import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
+from vertebra.surface import HybridSurface, NetworkSurface, TermSurface
 from vertebra.tabular import MOST_LEVELS, Rows, check_count, first_direction, marginal_rows, seed_of
 from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
 
@@ -161,16 +162,14 @@ class _Additive(Explanations, TrainedEstimator):
         skeleton = chain(inputs.shape[1], len(widths), activation=SCHEMES[scheme]["activation"])
         given: Any = Gaussian(), inputs, y, rows.weight, control
         fitted = self._train(skeleton, scheme, widths, *given, n_steps=None)
-        networks = EnsembleSurface(fitted.networks, np.ones(y.shape[1]), seed, scheme, widths)
-        said = left_out(*networks.members(inputs), np.stack(fitted.unseen))
+        networks, said = ensemble_of(fitted, inputs, y, rows.weight, about=(seed, scheme, widths))
         both = blend(found.left_out, said, y, rows.weight)
         if both is None:
             return None
-        self._likelihood, factor = calibrate(both.said, y, rows.weight, kinds=("gaussian",))
+        self._likelihood = noise(both.said, y, rows.weight, kinds=("gaussian",))
         terms = TermSurface(found.terms, seed)
-        self._surface = HybridSurface(terms, networks, encoding, both.share, factor, both.sizes, both.probability)
-        variance = factor * both.said.variance + both.said.fewer
-        return Predictive(self._likelihood, both.said.mean, variance), FOLD_LEFT_OUT
+        self._surface = HybridSurface(terms, networks, encoding, both.share, both.sizes, both.probability)
+        return Predictive(self._likelihood, both.said.mean, both.said.variance + both.said.fewer), FOLD_LEFT_OUT
 
     def _fit_scheme(self, clusters, likelihood: Likelihood, x, y, weight, control: Control) -> Fitted:
         settings = SCHEMES[self.scheme]
@@ -375,19 +374,12 @@ class _Skeleton(TrainedEstimator):
             self._surface = NetworkSurface(fitted.network, marginal_rows(x, rows.weight), seed, scheme, widths)
             self._likelihood = fitted.likelihood
             return Outcome(None, notes, warnings)
-        ensemble = EnsembleSurface(fitted.networks, np.ones(y.shape[1]), seed, scheme, widths)
-        predictive = self._calibrate(ensemble, np.stack(fitted.unseen), x, y, rows.weight)
-        notes.append(f"{len(fitted.networks)} networks are averaged; the noise is from rows they had not seen.")
-        return Outcome(predictive, notes, warnings, FOLD_LEFT_OUT)
-
-    def _calibrate(self, ensemble: EnsembleSurface, unseen, x, y, weight) -> Predictive:
-        """Noise and doubt as rows left out ask for; and what is said of them."""
-        said = left_out(*ensemble.members(x), unseen)
+        self._surface, said = ensemble_of(fitted, x, y, rows.weight, about=(seed, scheme, widths))
         asked = self.likelihood  # type: ignore[attr-defined]
-        kinds = ("gaussian", "student_t") if asked == "auto" else (asked,)
-        likelihood, factor = calibrate(said, y, weight, kinds=kinds)
-        self._likelihood, self._surface = likelihood, ensemble._replace(factor=factor)
-        return Predictive(self._likelihood, said.mean, factor * said.variance + said.fewer)
+        self._likelihood = noise(said, y, rows.weight, kinds=("gaussian", "student_t") if asked == "auto" else (asked,))
+        notes.append(f"{len(fitted.networks)} networks are averaged; the noise is from rows they had not seen.")
+        predictive = Predictive(self._likelihood, said.mean, said.variance + said.fewer)
+        return Outcome(predictive, notes, warnings, FOLD_LEFT_OUT)
 
     def _shape(self, n_inputs: int, usual: Sequence[int], activation: str) -> tuple[list[int], Skeleton]:
         """The widths below the outputs, and the skeleton: a chain over all inputs unless one is given."""
@@ -415,7 +407,7 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
         By default a chain over all inputs, of the depth that the scheme needs.
     scheme : str
         "auto" is "deep_ensemble", sixteen networks that each leave an eighth of the rows out and are averaged, with the
-        noise and the doubt taken from rows they had not seen; for fewer than 16 rows and for other noise than below
+        noise taken from rows they had not seen; for fewer than 16 rows and for other noise than below
         "random_features", a Gaussian process by random features. Or the name of a scheme, as for `AdditiveRegressor`.
     widths : sequence of int, optional
         Of the layers below the top.

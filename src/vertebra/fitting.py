@@ -10,6 +10,7 @@ from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
 from vertebra import schemes
+from vertebra.calibration import LeftOut, doubt, left_out
 from vertebra.control import Control
 from vertebra.diagnostics import coverage_words, summary, uneven_noise, worse_than_linear
 from vertebra.distributions import Gaussian as GaussianPosterior
@@ -20,6 +21,7 @@ from vertebra.network import build
 from vertebra.predictive import Predictive
 from vertebra.profile import profile
 from vertebra.skeleton import Skeleton
+from vertebra.surface import EnsembleSurface
 from vertebra.tabular import Rows, TableEstimator, canonical, check_count, seed_of, target_names
 
 # What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
@@ -186,6 +188,17 @@ def class_rows(model: Any, X, y, sample_weight) -> tuple[Rows, np.ndarray, Float
     return rows, codes, (hits - centre) / spread
 
 
+def ensemble_of(
+    fitted: Fitted, x, y, weight, *, about: tuple[int, str, Sequence[int]]
+) -> tuple[EnsembleSurface, LeftOut]:
+    """The networks as an ensemble, and what is said of every row by those that had not seen it; `about` is the rest."""
+    seed, scheme, widths = about
+    ensemble = EnsembleSurface(fitted.networks, np.ones(y.shape[1]), seed, scheme, tuple(widths))
+    said = left_out(*ensemble.members(x), np.stack(fitted.unseen))
+    factor = doubt(said, y, weight)
+    return ensemble._replace(factor=factor), said._replace(variance=factor * said.variance)
+
+
 def network_words(fitted: Fitted) -> tuple[list[str], list[str]]:
     """What went well in a training, and what to look at."""
     notes, warnings = [f"trained for {int(fitted.history.step[-1]) if len(fitted.history.step) else 0} steps."], []
@@ -201,6 +214,10 @@ def network_words(fitted: Fitted) -> tuple[list[str], list[str]]:
 
 
 def threads(n_rows: int):
-    """Half the cores for LAPACK: its threads wait by spinning, and where others work beside them they thrash."""
-    n_threads = max((os.cpu_count() or 2) // 2, 1) if n_rows >= ROWS_FOR_THREADS else 1
+    """Half the cores for LAPACK: its threads wait by spinning, and where others work beside them they thrash.
+
+    Of the cores that the process may use: one that is held to a core of sixteen must not start eight threads on it.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
+    n_threads = max(cores // 2, 1) if n_rows >= ROWS_FOR_THREADS else 1
     return threadpool_limits(n_threads, user_api="blas")

@@ -155,7 +155,7 @@ class NetworkSurface(NamedTuple):
 
 
 class EnsembleSurface(NamedTuple):
-    """Networks that are averaged; the doubt about f is their disagreement, times a factor from rows left out."""
+    """Networks that are averaged; the doubt about f is their disagreement, times a factor."""
 
     networks: tuple[Network, ...]
     factor: Float[np.ndarray, " outputs"]
@@ -209,7 +209,6 @@ class HybridSurface(NamedTuple):
     networks: EnsembleSurface
     encoding: Encoding  # from what the terms read to what the networks read
     share: Float[np.ndarray, " outputs"]  # α
-    factor: Float[np.ndarray, " outputs"]  # of the variance of f, from rows left out
     sizes: Float[np.ndarray, "draws outputs"]  # draws of the remainder's strength
     probability: Float[np.ndarray, " outputs"]  # that there is one
 
@@ -238,12 +237,11 @@ class HybridSurface(NamedTuple):
     def moments(self, x):
         (ours, doubt), (theirs, other) = self.terms.moments(x), self.networks.moments(self.encoding(x))
         variance = (1.0 - self.share) ** 2 * doubt + self.share**2 * other
-        return ours + self.share * (theirs - ours), self.factor * variance
+        return ours + self.share * (theirs - ours), variance
 
     def sample(self, x, n_draws: int, seed: int):
         ours, theirs = self.terms.sample(x, n_draws, seed), self.networks.sample(self.encoding(x), n_draws, seed)
-        mean, draws = self.mean(x), ours + self.share * (theirs - ours)
-        return mean + np.sqrt(self.factor) * (draws - mean)
+        return ours + self.share * (theirs - ours)
 
     def strengths(self, output: int, baseline) -> dict[Term, Float[np.ndarray, " draws"]]:
         found = self.terms.strengths(output, baseline)
