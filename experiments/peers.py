@@ -44,6 +44,7 @@ class Prediction(NamedTuple):
     log_density: Callable[[Float[np.ndarray, " m"]], Float[np.ndarray, " m"]] | None = None
     interactions: list[tuple[int, ...]] | None = None  # strongest first, where the method ranks them
     n_parameters: int | None = None
+    sd_f: Float[np.ndarray, " m"] | None = None  # of f, where the method states it
 
 
 Method = Callable[[Float[np.ndarray, "n p"], Float[np.ndarray, " n"], Float[np.ndarray, "m p"], int], Prediction]

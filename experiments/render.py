@@ -129,6 +129,19 @@ def synthetic_part(rows: pd.DataFrame, folder: pathlib.Path | None) -> list[str]
         if quantity == "rmse_y":
             body += [[f"the paper's {m}", *(f"{v:.2f}" for v in values)] for m, values in PAPER_RMSE.items()]
         lines += table(["", *FUNCTIONS], body)
+    own = rows[(rows["noise_variance"] == 1.0) & rows["coverage_f"].notna()]
+    if len(own):
+        stated = list(dict.fromkeys(own["method"]))
+        found = [
+            [_summary(own[(own["method"] == m) & (own["function"] == f)]["coverage_f"]) for f in FUNCTIONS]
+            for m in stated
+        ]
+        lines += ["Share of test rows where f lies within its 95 % interval, noise variance 1", ""]
+        body = [
+            [f"{name_of(m)} [{_count(own, m)}]", *("" if c is None else cell(*c, 3) for c in cells)]
+            for m, cells in zip(stated, found, strict=True)
+        ]
+        lines += table(["", *FUNCTIONS], body)
     ranked = [m for m in methods if rows[rows["method"] == m]["recall"].notna().any()]
     for variance in sorted(rows["noise_variance"].unique()):
         own = rows[rows["noise_variance"] == variance]

@@ -20,12 +20,12 @@ from runner import RESULTS, run
 
 import vertebra as vb
 from vertebra.datasets import FUNCTIONS, synthetic
-from vertebra.metrics import rmse, top_rank_recall
+from vertebra.metrics import coverage, rmse, top_rank_recall
 
 N_ROWS, N_TEST = 5000, 5000
 SCHEMES = ("mc_dropout", "random_features", "deep_kernel_learning", "deep_random_features")
 OURS = ("additive", *(f"additive {scheme}" for scheme in SCHEMES))
-COLUMNS = ["rmse_y", "rmse_f", "log_density", "recall", "recall_paper", "n_parameters"]
+COLUMNS = ["rmse_y", "rmse_f", "coverage_f", "log_density", "recall", "recall_paper", "n_parameters"]
 
 
 class Task(NamedTuple):
@@ -47,7 +47,8 @@ def ours(x, y, x_test, seed: int, scheme: str) -> Prediction:
         leaves = jax.tree.leaves(eqx.filter(surface.network, vb.trainable(surface.network)))
         n_parameters = sum(leaf.size for leaf in leaves)
     pairs = [term for term in terms if len(term) > 1]
-    return Prediction(model.predict(x_test), lambda y_test: model.log_prob(x_test, y_test), pairs, n_parameters)
+    mean, sd = model.predict_f(x_test)
+    return Prediction(mean, lambda y_test: model.log_prob(x_test, y_test), pairs, n_parameters, sd)
 
 
 def one(task: Task) -> dict[str, float]:
@@ -60,13 +61,16 @@ def one(task: Task) -> dict[str, float]:
     else:
         said = METHODS[task.method](train.x, train.y, test.x, task.seed)
     density = said.log_density(test.y).mean() if said.log_density else float("nan")
-    recall = recall_paper = float("nan")
+    recall = recall_paper = covered = float("nan")
+    if said.sd_f is not None:
+        covered = coverage(test.f, said.mean - 1.96 * said.sd_f, said.mean + 1.96 * said.sd_f)
     if said.interactions is not None:
         recall = top_rank_recall(said.interactions, function.identifiable, passed_over=function.undecidable)
         recall_paper = top_rank_recall(said.interactions, function.interactions)
     return {
         "rmse_y": rmse(test.y, said.mean),
         "rmse_f": rmse(test.f, said.mean),
+        "coverage_f": covered,
         "log_density": float(density),
         "recall": float(recall),
         "recall_paper": float(recall_paper),

@@ -10,7 +10,7 @@ PACKAGE = pathlib.Path(vertebra.__file__).parent
 # Rooms from the ground up: a room may import only from rooms before it.
 ROOMS = [
     {"parameters", "noise", "skeleton", "metrics", "datasets", "activations", "polynomials", "table", "storage"}
-    | {"encoding", "control", "diagnostics", "display"},
+    | {"encoding", "control", "diagnostics", "display", "serving"},
     {"distributions", "kernels", "systems", "profile"},
     {"likelihoods", "blocks", "evidence"},
     {"network", "structure", "terms", "working", "predictive"},
@@ -21,7 +21,7 @@ ROOMS = [
     {"tabular"},
     {"prediction", "explanation", "fitting"},
     {"estimators"},
-    {"archive", "export", "whatif", "plot", "chartdata"},
+    {"archive", "export", "compact", "whatif", "plot", "chartdata"},
     {"report"},
     {"tablefile", "terminal"},
     {"roles", "answers"},
@@ -29,7 +29,12 @@ ROOMS = [
     {"cli"},
 ]
 # A method may reach for a room above its own: a model saves, exports and reports itself.
-WITHIN_METHODS = {("tabular", "archive"), ("explanation", "export"), ("explanation", "report")}
+WITHIN_METHODS = {
+    ("tabular", "archive"),
+    ("explanation", "export"),
+    ("explanation", "compact"),
+    ("explanation", "report"),
+}
 
 
 def imports(path):

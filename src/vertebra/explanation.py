@@ -189,6 +189,12 @@ class Explanations(TableEstimator):
 
         to_onnx(self, path)
 
+    def to_tables(self, path: Any) -> None:
+        """Writes the mean of f as plain tables (.npz), which `vertebra.serving` predicts from with NumPy alone."""
+        from vertebra.compact import to_tables
+
+        to_tables(self, path)
+
     def report(self, path: Any, X: Any = None, y: Any = None) -> None:
         """Writes one self-contained HTML page: the answer, effects, accuracy, and a panel to try inputs in.
 

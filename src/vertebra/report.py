@@ -215,8 +215,9 @@ def _what_if(model: Any, outputs: list[str]) -> str:
     left_out = ""
     if isinstance(model._surface, HybridSurface):
         left_out = (
-            " The term of all inputs stays out, since a page has no room for its networks: the model itself predicts "
-            f"about {_number(float(np.max(model._surface.size * model._y_scale)))} off this, and in narrower intervals."
+            " The term of all inputs stays out, since a page has no room for its networks: the model itself is "
+            f"typically {_number(float(np.max(model._surface.size * model._y_scale)))} away from this, with narrower "
+            "intervals."
         )
     return (
         f"<p>Set the inputs: the prediction, its interval and its parts follow, worked out in this page.{left_out}</p>"
