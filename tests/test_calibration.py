@@ -25,6 +25,15 @@ def test_normal_noise_comes_back():
     np.testing.assert_allclose(found.scale, 0.5, rtol=0.2)
 
 
+def test_noise_of_few_rows_far_away_is_not_cut_short():
+    """Most rows near, some far: the sd of normal noise is their mean square, far from the usual distance."""
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random((2000, 1)) < 0.05, 1.0, 0.01) * rng.standard_normal((2000, 1))
+    said = LeftOut(np.zeros_like(y), np.zeros_like(y), np.zeros_like(y))
+    found = noise(said, y, np.ones(2000), kinds=("gaussian",))
+    np.testing.assert_allclose(found.scale, np.sqrt(np.mean(y**2)), rtol=0.02)
+
+
 def test_heavy_tails_are_seen_unless_another_kind_is_asked_for():
     problem = rows(degrees=3.0)
     found = noise(*problem)

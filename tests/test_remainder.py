@@ -1,14 +1,19 @@
 """What terms leave out: seen where it is there and only there, added as one term, carried by all that a model does."""
 
+import contextlib
+
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 import vertebra as vb
 from vertebra import fitting
-from vertebra.calibration import LeftOut
+from vertebra.calibration import LeftOut, left_out
 from vertebra.metrics import coverage, rmse
 from vertebra.remainder import blend, is_something_left, left_out_errors
+from vertebra.report import page
+from vertebra.storage import read, write
 from vertebra.surface import HybridSurface, TermSurface
 
 NAMES = ["a", "b", "c", "d", "kind", "gap"]
@@ -25,14 +30,20 @@ def table(n, seed, noise=0.1):
     return x, (f + noise * rng.standard_normal(n)).to_numpy()
 
 
-@pytest.fixture(scope="module")
-def model():
+@contextlib.contextmanager
+def small_ensembles():
     """Few small networks and few steps: enough to learn something."""
     with pytest.MonkeyPatch.context() as patch:
         small = dict(fitting.SCHEMES["deep_ensemble"], widths=(32, 32), n_restarts=4, folds=2)
         patch.setitem(fitting.SCHEMES, "deep_ensemble", small)
         patch.setattr(fitting, "MOST_STEPS", 1500)
         patch.setattr(fitting, "FEWEST_STEPS", 1500)
+        yield
+
+
+@pytest.fixture(scope="module")
+def model():
+    with small_ensembles():
         return vb.AdditiveRegressor(random_state=0, conformal=True).fit(*table(1250, 0))
 
 
@@ -83,7 +94,7 @@ def said_by(rng, error, n=4000):
 
 def test_the_share_is_the_one_that_all_networks_together_would_be_best_with(rng):
     terms, networks, y = said_by(rng, 0.8)
-    found = blend(terms, networks, y, np.ones(len(y)))
+    found = blend(terms, networks, y, np.ones(len(y)), n_draws=1000)
     assert found is not None
     # remainder and error are independent: α = 1/(1 + 0.64/16), and the error falls by that much
     assert found.share[0] == pytest.approx(1 / (1 + 0.64 / 16), abs=0.03)
@@ -96,14 +107,27 @@ def test_the_share_is_the_one_that_all_networks_together_would_be_best_with(rng)
 
 def test_networks_that_know_nothing_are_left_out(rng):
     terms, networks, y = said_by(rng, 0.8)
-    assert blend(terms, networks, rng.standard_normal(y.shape), np.ones(len(y))) is None
+    assert blend(terms, networks, rng.standard_normal(y.shape), np.ones(len(y)), n_draws=1000) is None
+
+
+def test_networks_that_disagree_by_chance_are_not_believed():
+    """Half that disagree on some rows alone: what is taken off the error for their fewness must not let them in."""
+    kept = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        spread = np.where(rng.random((1, 600, 1)) < 0.2, 3.0, 0.05)
+        unseen = np.arange(16)[:, None] % 8 == np.arange(600) % 8
+        said = left_out(spread * rng.standard_normal((16, 600, 1)), np.zeros((16, 600, 1)), unseen)
+        y, terms = rng.standard_normal((600, 1)), (np.zeros((600, 1)), np.full((600, 1), 0.01))
+        kept += blend(terms, said, y, np.ones(600), n_draws=10) is not None
+    assert kept == 0
 
 
 def test_of_two_targets_only_the_one_that_needs_it_has_a_remainder(rng):
     (mean, variance), networks, y = said_by(rng, 0.5)
     both = LeftOut(*(np.concatenate([part, part], axis=1) for part in networks))
     twice = np.concatenate([y, rng.standard_normal(y.shape)], axis=1)
-    found = blend((np.tile(mean, 2), np.tile(variance, 2)), both, twice, np.ones(len(y)))
+    found = blend((np.tile(mean, 2), np.tile(variance, 2)), both, twice, np.ones(len(y)), n_draws=1000)
     assert found is not None
     assert found.share[0] > 0.9
     assert found.share[1] == 0.0
@@ -116,7 +140,8 @@ def test_weights_count_rows(rng):
     weight = np.where(np.arange(500) < 200, 2.0, 1.0)
     doubled = np.append(np.arange(500), np.arange(200))
     again = [LeftOut(*(part[doubled] for part in networks)), y[doubled], np.ones(700)]
-    one, other = blend(terms, networks, y, weight), blend(tuple(t[doubled] for t in terms), *again)
+    one = blend(terms, networks, y, weight, n_draws=10)
+    other = blend(tuple(t[doubled] for t in terms), *again, n_draws=10)
     np.testing.assert_allclose(one.share, other.share)
     np.testing.assert_allclose(one.sizes, other.sizes)
 
@@ -165,14 +190,57 @@ def test_parts_sum_to_the_prediction(model):
     assert one["mean"].sum() == pytest.approx(model.predict(x.iloc[:1])[0])
     anchored = model.eval_terms(x, baseline=x.iloc[:1])
     np.testing.assert_allclose(anchored.sum(axis=1), model.predict(x), atol=1e-10)
+    # differences from the baseline vanish there
+    np.testing.assert_allclose(anchored.iloc[0, 1:].to_numpy(float), 0.0, atol=1e-10)
+
+
+@pytest.mark.parametrize("change", [{"a": np.nan}, {"kind": "never seen"}])
+def test_what_was_never_seen_is_left_to_the_terms(model, change):
+    x, _ = table(50, 5)
+    strange = x.assign(**change)
+    coded = model._x(strange)
+    ours = model._surface.terms.moments(coded)
+    for one, other in zip(model._surface.moments(coded), ours, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert np.mean(model.predict(strange, return_std=True)[1]) > np.mean(model.predict(x, return_std=True)[1])
+
+
+def test_a_warm_start_keeps_it(model):
+    x, y = table(1250, 0)
+    again = clone(model).set_params(warm_start=True)
+    again._found = model._found
+    with small_ensembles():
+        assert isinstance(again.fit(x, y)._surface, HybridSurface)
+
+
+def test_only_networks_may_act():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.0, 1.0, (1500, 4))
+    y = np.stack([np.prod(np.sign(x), axis=1), rng.standard_normal(1500)], axis=1)
+    with small_ensembles():
+        model = vb.AdditiveRegressor(random_state=0).fit(x, y + 0.1 * rng.standard_normal((1500, 2)))
+    assert isinstance(model._surface, HybridSurface)
+    assert model._surface.share[0] > 0.5
+    # the other target is noise, and keeps the noise it was fitted with
+    assert model._surface.share[1] == 0.0
+    assert len(model.effects(output=1)) == len(model._surface.terms.terms.terms())
+    assert float(np.asarray(model._likelihood.scale)[1]) == pytest.approx(1.0, abs=0.06)
+    assert "networks that read all inputs" in page(model, None)
+
+
+@pytest.mark.parametrize("name", ["remainder/sizes", "remainder/encoding/4", "remainder/had_gaps", "remainder/share"])
+def test_a_damaged_file_is_refused(model, name, tmp_path):
+    model.save(tmp_path / "m.vertebra")
+    kind, header, arrays = read(tmp_path / "m.vertebra")
+    write(tmp_path / "m.vertebra", kind, header, arrays | {name: arrays[name][:-1]})
+    with pytest.raises(vb.BadFile):
+        vb.load(tmp_path / "m.vertebra")
 
 
 def test_it_is_saved_and_loaded(model, tmp_path):
     x, y = table(40, 4)
     model.save(tmp_path / "m.vertebra")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(fitting.SCHEMES, "deep_ensemble", dict(fitting.SCHEMES["deep_ensemble"], widths=(32, 32)))
-        again = vb.load(tmp_path / "m.vertebra")
+    again = vb.load(tmp_path / "m.vertebra")
     np.testing.assert_array_equal(again.predict(x), model.predict(x))
     np.testing.assert_array_equal(again.log_prob(x, y), model.log_prob(x, y))
     pd.testing.assert_frame_equal(again.effects(), model.effects())

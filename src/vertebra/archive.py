@@ -40,7 +40,7 @@ from vertebra.profile import Marginal, Profile
 from vertebra.skeleton import Skeleton
 from vertebra.storage import BadFile, read, write
 from vertebra.structure import Score, Structure
-from vertebra.surface import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
+from vertebra.surface import N_DRAWS, EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
 from vertebra.systems import System
 from vertebra.table import Schema
 from vertebra.terms import SumOfTerms
@@ -121,7 +121,8 @@ def _restored(cls: Any, header: dict, arrays: dict[str, np.ndarray]) -> Any:
     model = cls(**params)
     model.schema_ = Schema.from_json(header["schema"])
     p = len(model.schema_.columns)
-    model._encoding = _encoding_in(header["is_ordered"], arrays, p)
+    n_levels = [len(column.levels) for column in model.schema_.columns]
+    model._encoding = _encoding_in(header["is_ordered"], arrays, n_levels)
     model._ranges = _floats(arrays["ranges"], 2)
     if model._ranges.shape != (p, 2):
         raise ValueError("the ranges are of another number of inputs than the schema")
@@ -155,7 +156,7 @@ def _restored(cls: Any, header: dict, arrays: dict[str, np.ndarray]) -> Any:
         model._found = tuple(_term(term) for term in header["found"])
         model.clusters_ = [tuple(names[i] for i in term) for term in model._found]
         model._known = {}
-    model._surface = _surface_in(header["surface"], arrays, p)
+    model._surface = _surface_in(header["surface"], arrays, n_levels)
     return model
 
 
@@ -188,12 +189,16 @@ def _encoding_out(encoding: Encoding, arrays: dict[str, np.ndarray], place: str 
     return list(encoding.is_ordered)
 
 
-def _encoding_in(is_ordered: Any, arrays: dict[str, np.ndarray], n_inputs: int, place: str = "") -> Encoding:
-    found = (arrays.get(f"{place}encoding/{i}") for i in range(n_inputs))
+def _encoding_in(is_ordered: Any, arrays: dict[str, np.ndarray], n_levels: list[int], place: str = "") -> Encoding:
+    n_inputs = len(n_levels)
+    found = [arrays.get(f"{place}encoding/{i}") for i in range(n_inputs)]
     tables = tuple(None if table is None else _floats(table, 1) for table in found)
     gaps = _floats(arrays[f"{place}gaps"], 1)
     if len(gaps) != n_inputs or len(is_ordered) != n_inputs:
         raise ValueError("the encoding has another number of inputs than the schema")
+    for i, (table, n) in enumerate(zip(tables, n_levels, strict=True)):
+        if table is not None and (len(table) != n + 2 or not np.isfinite(table).all()):
+            raise ValueError(f"the encoding of input {i} is not one of its {n} levels")
     return Encoding(tables, gaps, tuple(bool(o) for o in is_ordered))
 
 
@@ -301,7 +306,7 @@ def _surface_out(surface: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     if isinstance(surface, TermSurface):
         return _terms_out(surface, arrays)
     if isinstance(surface, HybridSurface):
-        arrays |= {f"remainder/{name}": getattr(surface, name) for name in REMAINDER_ARRAYS}
+        arrays |= {f"remainder/{name}": getattr(surface, name) for name in (*REMAINDER_ARRAYS, "had_gaps")}
         terms, networks = (_surface_out(part, arrays) for part in (surface.terms, surface.networks))
         encoding = _encoding_out(surface.encoding, arrays, "remainder/")
         return {"kind": "hybrid", "terms": terms, "networks": networks, "is_ordered": encoding}
@@ -338,11 +343,11 @@ def _terms_out(surface: TermSurface, arrays: dict[str, np.ndarray]) -> dict[str,
     }
 
 
-def _surface_in(record: dict[str, Any], arrays: dict[str, np.ndarray], n_inputs: int) -> Any:
+def _surface_in(record: dict[str, Any], arrays: dict[str, np.ndarray], n_levels: list[int]) -> Any:
     if record["kind"] == "terms":
-        return _terms_in(record, arrays, n_inputs)
+        return _terms_in(record, arrays, len(n_levels))
     if record["kind"] == "hybrid":
-        return _hybrid_in(record, arrays, n_inputs)
+        return _hybrid_in(record, arrays, n_levels)
     like, n_networks = _network_in(record), int(record["n_networks"])
     networks = tuple(_filled(like, arrays, f"network/{m}") for m in range(n_networks))
     about = int(record["seed"]), record["scheme"], tuple(int(width) for width in record["widths"])
@@ -354,8 +359,8 @@ def _surface_in(record: dict[str, Any], arrays: dict[str, np.ndarray], n_inputs:
     return EnsembleSurface(networks, factor, *about)
 
 
-def _hybrid_in(record: dict[str, Any], arrays: dict[str, np.ndarray], n_inputs: int) -> HybridSurface:
-    terms, networks = (_surface_in(record[part], arrays, n_inputs) for part in ("terms", "networks"))
+def _hybrid_in(record: dict[str, Any], arrays: dict[str, np.ndarray], n_levels: list[int]) -> HybridSurface:
+    terms, networks = (_surface_in(record[part], arrays, n_levels) for part in ("terms", "networks"))
     if not isinstance(terms, TermSurface) or not isinstance(networks, EnsembleSurface):
         raise ValueError("a remainder of other parts than terms and an ensemble")
     own = {name: _floats(arrays[f"remainder/{name}"], 2 if name == "sizes" else 1) for name in REMAINDER_ARRAYS}
@@ -363,7 +368,11 @@ def _hybrid_in(record: dict[str, Any], arrays: dict[str, np.ndarray], n_inputs: 
         raise ValueError("a remainder of other outputs than the terms")
     if networks.n_outputs != terms.n_outputs or (own["share"] > 1.0).any() or (own["probability"] > 1.0).any():
         raise ValueError("a remainder that does not go with its terms")
-    return HybridSurface(terms, networks, _encoding_in(record["is_ordered"], arrays, n_inputs, "remainder/"), **own)
+    had_gaps = arrays["remainder/had_gaps"]
+    if len(own["sizes"]) != N_DRAWS or had_gaps.dtype != np.bool_ or had_gaps.shape != (len(n_levels),):
+        raise ValueError("a remainder with other draws than the terms', or of other inputs")
+    encoding = _encoding_in(record["is_ordered"], arrays, n_levels, "remainder/")
+    return HybridSurface(terms, networks, encoding, **own, had_gaps=had_gaps)
 
 
 def _are_sizes(array: np.ndarray) -> bool:

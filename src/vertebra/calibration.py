@@ -18,7 +18,7 @@ MOST_ROWS = 2000
 # The Gauss–Hermite rule over f at each, where the noise is not normal.
 NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 SHARES = _WEIGHTS / _WEIGHTS.sum()
-# Between which multiples of the usual distance of a row left out the noise lies.
+# The noise lies between these multiples of how far away rows left out are: usually, and in the mean square.
 RANGE = (0.02, 4.0)
 DEGREES = (3.0, 4.0, 6.0, 10.0, 25.0)
 # How much of the members' disagreement is doubt about f. Rows left out cannot say: two members are too few to tell
@@ -119,7 +119,9 @@ class _Problem(NamedTuple):
     def best(self, degrees: float | None) -> tuple[float, float]:
         """The highest log density, and the scale of the noise that it is reached with."""
         usual = max(1.5 * float(np.median(np.abs(self.away))), 1e-9)
-        limits = np.log(np.array(RANGE) * usual)
+        # where most rows are near and some far away, the usual distance says little about the mean square
+        largest = max(usual, float(np.sqrt(np.average(self.away**2, weights=self.weight))))
+        limits = np.log([RANGE[0] * usual, RANGE[1] * largest])
         scale = lambda t: float(np.hypot(np.exp(t), LEAST_NOISE * usual))  # noqa: E731
         found: Any = minimize_scalar(lambda t: -self.density(scale(t), degrees), bounds=limits, method="bounded")
         return -float(found.fun), scale(found.x)

@@ -16,7 +16,7 @@ from vertebra.calibration import noise
 from vertebra.control import Control
 from vertebra.diagnostics import check_memory, concurvity
 from vertebra.encoding import encode
-from vertebra.evaluation import FOLD_LEFT_OUT, LEFT_OUT
+from vertebra.evaluation import BOTH_LEFT_OUT, FOLD_LEFT_OUT, LEFT_OUT
 from vertebra.explanation import Explanations
 from vertebra.fitting import (
     SCHEMES,
@@ -37,7 +37,7 @@ from vertebra.predictive import Predictive
 from vertebra.remainder import blend, is_something_left
 from vertebra.skeleton import Skeleton, additive, chain
 from vertebra.sparsity import clusters_of, group_lasso_path
-from vertebra.surface import HybridSurface, NetworkSurface, TermSurface
+from vertebra.surface import N_DRAWS, HybridSurface, NetworkSurface, TermSurface
 from vertebra.tabular import MOST_LEVELS, Rows, check_count, first_direction, marginal_rows, seed_of
 from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
 
@@ -47,6 +47,8 @@ SCHEMES_OF_TERMS = [name for name in SCHEMES if name != "deep_ensemble"]
 
 class _Additive(Explanations, TrainedEstimator):
     """What the additive regressor and classifier share."""
+
+    remainder: bool = False
 
     def __init__(
         self,
@@ -132,10 +134,10 @@ class _Additive(Explanations, TrainedEstimator):
                 fitted = self._fit_scheme(found.clusters, likelihood, x, y, rows.weight, control)
                 notes, warnings = network_words(fitted)
                 predictive = None
-            elif given is None and getattr(self, "remainder", False) and not control.enough():
+            elif self.clusters is None and self.remainder and not control.enough():
                 more = self._fit_remainder(found, x, n_levels, rows, y, control)
                 if more is not None:
-                    predictive, method = more
+                    predictive, method, warnings = more
                     notes = [
                         "the terms are fitted in closed form. They leave something out that networks over all inputs "
                         "add, as one more term; `remainder=False` does without."
@@ -143,18 +145,19 @@ class _Additive(Explanations, TrainedEstimator):
         acting = sorted({i for cluster in found.clusters for i in cluster})
         warnings += concurvity(rows.matrix, names, acting)
         if control.ended:
-            warnings.append(f"{control.ended}: some terms may not have been looked for.")
+            warnings.append(f"{control.ended}: some terms, or a remainder, may not have been looked for.")
         if not found.clusters and isinstance(self._surface, TermSurface):
             notes.append("no input was found to act: predictions are the mean.")
         return Outcome(predictive, notes, warnings, method)
 
     def _fit_remainder(self, found: Additive, x, n_levels, rows: Rows, y, control: Control):
-        """Adds what the terms leave out where there is something; what is then said of rows left out, and how."""
+        """Adds what the terms leave out, if anything; returns what is then said of rows left out, how, and warnings."""
         if self.likelihood != "gaussian":  # type: ignore[attr-defined]
             return None
         control.report("looking at what the terms leave")
-        direction, seed = first_direction(y, rows.weight), seed_of(self.random_state)
-        settings: Any = dict(most_levels=0, fill=True, rng=np.random.default_rng(seed))
+        terms: TermSurface = self._surface
+        direction = first_direction(y, rows.weight)
+        settings: Any = dict(most_levels=0, fill=True, rng=np.random.default_rng(terms.seed))
         encoding, inputs, _ = encode(x, direction, rows.weight, n_levels, [False] * len(n_levels), **settings)
         if not is_something_left(inputs, y - found.left_out[0], rows.weight):
             return None
@@ -162,14 +165,18 @@ class _Additive(Explanations, TrainedEstimator):
         skeleton = chain(inputs.shape[1], len(widths), activation=SCHEMES[scheme]["activation"])
         given: Any = Gaussian(), inputs, y, rows.weight, control
         fitted = self._train(skeleton, scheme, widths, *given, n_steps=None)
-        networks, said = ensemble_of(fitted, inputs, y, rows.weight, about=(seed, scheme, widths))
-        both = blend(found.left_out, said, y, rows.weight)
+        networks, said = ensemble_of(fitted, inputs, y, rows.weight, about=(terms.seed, scheme, widths))
+        both = blend(found.left_out, said, y, rows.weight, n_draws=N_DRAWS)
         if both is None:
             return None
-        self._likelihood = noise(both.said, y, rows.weight, kinds=("gaussian",))
-        terms = TermSurface(found.terms, seed)
-        self._surface = HybridSurface(terms, networks, encoding, both.share, both.sizes, both.probability)
-        return Predictive(self._likelihood, both.said.mean, both.said.variance + both.said.fewer), FOLD_LEFT_OUT
+        new: Any = noise(both.said, y, rows.weight, kinds=("gaussian",))
+        # targets without a remainder keep what they had
+        self._likelihood = Gaussian(np.where(both.share > 0.0, new.scale, np.sqrt(found.noise)))
+        had_gaps = np.isnan(x).any(axis=0)
+        about = both.share, both.sizes, both.probability
+        self._surface = HybridSurface(terms, networks, encoding, *about, had_gaps)
+        predictive = Predictive(self._likelihood, both.said.mean, both.said.variance + both.said.fewer)
+        return predictive, BOTH_LEFT_OUT, network_words(fitted)[1]
 
     def _fit_scheme(self, clusters, likelihood: Likelihood, x, y, weight, control: Control) -> Fitted:
         settings = SCHEMES[self.scheme]
@@ -312,7 +319,8 @@ class AdditiveClassifier(ClassifierPredictions, _Additive):
     """Bayesian additive classification: the logit of a class is a sum of functions of few inputs each.
 
     Two classes have one logit, of the second; more have one each, and effects are asked for by `output`, the class.
-    Parameters and attributes are those of `AdditiveRegressor` (but `likelihood` and `conformal`), with `classes_`.
+    Parameters and attributes are those of `AdditiveRegressor` (but `likelihood`, `conformal` and `remainder`), with
+    `classes_`.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveClassifier":

@@ -19,6 +19,7 @@ from vertebra.predictive import Predictive
 
 LEFT_OUT = "each row left out in turn, with the terms kept"  # the linear model: a fifth of the rows left out in turn
 FOLD_LEFT_OUT = "each row by the networks that had not seen it"
+BOTH_LEFT_OUT = "each row by terms without it and networks that had not seen it"
 HELD_OUT = "rows that were not fitted"
 # Levels at which coverage is looked at, and bins of probabilities.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)

@@ -51,8 +51,8 @@ class Explanations(TableEstimator):
             Columns term (tuple of names), order, strength (‖I_T‖ on the link scale: the units of y, of the logit for
             classes, of the log of the rate for counts), sd, lower, upper, sobol (share of the variance of f),
             probability (that the term is real). Where terms of few inputs leave something out that networks could
-            learn, a term of all inputs stands for it; its strength is the root of the squared error that it takes off
-            rows left out.
+            learn, a term of all inputs stands for it, what the networks say otherwise; its strength is the root of the
+            squared error that it takes off rows left out, and shares are then of the sum of all squared strengths.
         """
         strengths = self._strengths(baseline, output)
         check_level(level)

@@ -21,7 +21,6 @@ MOST_ROWS, N_CENTRES = 8000, 500
 LENGTHSCALES, PENALTIES = (0.35, 0.7, 1.4), 10.0 ** np.arange(-3.0, 4.0)
 # The share of what the terms miss that must be found, by the quick look and by the networks, and how surely.
 LEAST_SHARE, LEAST_Z = 0.02, 4.0
-N_DRAWS = 1000
 
 
 def is_something_left(
@@ -83,6 +82,8 @@ def blend(
     networks: LeftOut,
     y: Float[np.ndarray, "n k"],
     weight: Float[np.ndarray, " n"],
+    *,
+    n_draws: int,
 ) -> Blend | None:
     """From what each says of every row without it, mean and variance; nothing if the terms do as well by themselves."""
     mean, variance = terms
@@ -90,20 +91,20 @@ def blend(
     # few networks speak of a row left out: the mean of all of them is nearer to it by `fewer`
     along = np.average(away * apart, axis=0, weights=weight)
     across = np.average(apart**2 - networks.fewer, axis=0, weights=weight)
-    share = np.clip(along / np.maximum(across, 1e-300), 0.0, 1.0)
-    before = away**2
-    after = (away - share * apart) ** 2 - share**2 * networks.fewer
-    clear = _is_clear(before, after, weight)
+    share = np.where(across > 0.0, np.clip(along / np.maximum(across, 1e-300), 0.0, 1.0), 0.0)
+    before, left = away**2, (away - share * apart) ** 2
+    # whether it is worth it is decided by what few networks do, which is no estimate
+    clear = _is_clear(before, left, weight)
     if not clear.any():
         return None
-    share = np.where(clear, share, 0.0)
+    share, after = np.where(clear, share, 0.0), left - share**2 * networks.fewer
     mean = mean + share * apart
     variance = (1.0 - share) ** 2 * variance + share**2 * networks.variance
     gain, error = _gain(before, after, weight)
-    draws = gain + error * np.random.default_rng(0).standard_normal((N_DRAWS, len(gain)))
+    draws = gain + error * np.random.default_rng(0).standard_normal((n_draws, len(gain)))
     # the gain in log density, with the noise that each leaves
-    ratio = np.average(before, axis=0, weights=weight) / np.average(np.maximum(after, 0.0), axis=0, weights=weight)
-    odds = 0.5 * weight.sum() * np.log(np.maximum(ratio, 1.0))
+    first, second = (np.maximum(np.average(each, axis=0, weights=weight), 1e-300) for each in (before, left))
+    odds = 0.5 * weight.sum() * np.log(np.maximum(first / second, 1.0))
     sizes = np.where(clear, np.sqrt(np.maximum(draws, 0.0)), 0.0)
     return Blend(share, LeftOut(mean, variance, share**2 * networks.fewer), sizes, np.where(clear, expit(odds), 0.0))
 

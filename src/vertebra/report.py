@@ -174,10 +174,11 @@ def _what_is_real(model: Any, table: pd.DataFrame) -> list[str]:
     if isinstance(model._surface, HybridSurface):
         is_named = real["order"] < len(model.schema_.columns)
         added, real = float(real["sobol"][~is_named].sum()), real[is_named]
+    more = [f"Networks over all inputs add {_percent(added, 0)} that terms of few inputs leave out."] if added else []
     n_inputs = len({name for term in real["term"] for name in term})
     if not len(real):
         unsure = "No single input is sure to act, though together they predict." if len(table) else ""
-        return [unsure or "No input was found to act."]
+        return [unsure or "No input was found to act.", *more]
     pairs = int((real["order"] >= 2).sum())
     texts = [
         f"{n_inputs} of {len(model.schema_.columns)} inputs act, and {pairs or 'no'} interaction{'s' * (pairs != 1)}, "
@@ -185,9 +186,7 @@ def _what_is_real(model: Any, table: pd.DataFrame) -> list[str]:
     ]
     top = [f"<b>{escape(term_label(row.term))}</b> ({_percent(row.sobol, 0)})" for row in real.head(5).itertuples()]
     texts.append(f"Strongest, with their share of what varies: {', '.join(top)}.")
-    if added:
-        texts.append(f"Networks over all inputs add {_percent(added, 0)} that terms of few inputs leave out.")
-    return texts
+    return texts + more
 
 
 def _what_is_uncertain(model: Any, table: pd.DataFrame) -> list[str]:
@@ -214,10 +213,10 @@ def _what_if(model: Any, outputs: list[str]) -> str:
     hidden = " hidden" if hasattr(model, "classes_") else ""
     left_out = ""
     if isinstance(model._surface, HybridSurface):
+        away = " or ".join(map(_number, model._surface.size * model._y_scale))
         left_out = (
             " The term of all inputs stays out, since a page has no room for its networks: the model itself is "
-            f"typically {_number(float(np.max(model._surface.size * model._y_scale)))} away from this, with narrower "
-            "intervals."
+            f"typically {away} away from this, with narrower intervals."
         )
     return (
         f"<p>Set the inputs: the prediction, its interval and its parts follow, worked out in this page.{left_out}</p>"
@@ -325,13 +324,16 @@ def _accuracy(model: Any, evaluation: Evaluation | None) -> str:
 
 def _structure(model: Any) -> str:
     clusters = [tuple(c) for c in model.clusters_]
+    added = isinstance(model._surface, HybridSurface)
     if not clusters:
-        return "<p>No input was found to act: the model is a constant.</p>"
+        alone = "The model is a constant and networks that read all inputs."
+        return f"<p>{alone if added else 'No input was found to act: the model is a constant.'}</p>"
     groups = "; ".join(escape(term_label(c)) for c in clusters[:MOST_BOXES])
     more = f", and {len(clusters) - MOST_BOXES} more" if len(clusters) > MOST_BOXES else ""
     return (
         f"<p>The prediction is a sum of {len(clusters)} sub-network{'s' * (len(clusters) != 1)}, each of which reads "
-        f"the inputs of one cluster and no other: {groups}{more}.</p>{_skeleton(clusters[:MOST_BOXES])}"
+        f"the inputs of one cluster and no other: {groups}{more}."
+        f"{' Networks that read all inputs add to it.' * added}</p>{_skeleton(clusters[:MOST_BOXES])}"
     )
 
 

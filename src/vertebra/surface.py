@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from vertebra.anova import Local, attribute, band_of, decompose
 from vertebra.encoding import Encoding
@@ -19,6 +19,7 @@ from vertebra.inference import moments, sample
 from vertebra.network import Network
 from vertebra.parameters import double
 from vertebra.polynomials import Term
+from vertebra.table import UNSEEN
 from vertebra.terms import SumOfTerms
 
 # Of the weights: for strengths and bands, and of a network that is not linear in them for all it says.
@@ -202,7 +203,8 @@ class EnsembleSurface(NamedTuple):
 class HybridSurface(NamedTuple):
     """Terms A, and a share of what networks G over all inputs say otherwise: f = A + α(G − A), the last the remainder.
 
-    The terms are what they are without it, since they were estimated with the remainder as noise.
+    The terms are what they are without it, since they were estimated with the remainder as noise. Of a row with a level
+    or a gap that was not there at fit, networks know nothing, and say so less than terms do: it has no remainder.
     """
 
     terms: TermSurface
@@ -211,6 +213,7 @@ class HybridSurface(NamedTuple):
     share: Float[np.ndarray, " outputs"]  # α
     sizes: Float[np.ndarray, "draws outputs"]  # draws of the remainder's strength
     probability: Float[np.ndarray, " outputs"]  # that there is one
+    had_gaps: Bool[np.ndarray, " p"]  # the inputs, at fit
 
     @property
     def n_outputs(self) -> int:
@@ -230,18 +233,24 @@ class HybridSurface(NamedTuple):
         """Of the remainder, the root of its mean square."""
         return np.sqrt(np.mean(self.sizes**2, axis=0))
 
+    def shares(self, x) -> Float[np.ndarray, "n outputs"]:
+        """α, row by row."""
+        is_category = np.array([table is not None for table in self.encoding.tables])
+        strange = (np.isnan(x) & ~self.had_gaps) | ((x == UNSEEN) & is_category)
+        return np.where(strange.any(axis=1)[:, None], 0.0, self.share)
+
     def mean(self, x):
         ours = self.terms.mean(x)
-        return ours + self.share * (self.networks.mean(self.encoding(x)) - ours)
+        return ours + self.shares(x) * (self.networks.mean(self.encoding(x)) - ours)
 
     def moments(self, x):
         (ours, doubt), (theirs, other) = self.terms.moments(x), self.networks.moments(self.encoding(x))
-        variance = (1.0 - self.share) ** 2 * doubt + self.share**2 * other
-        return ours + self.share * (theirs - ours), variance
+        share = self.shares(x)
+        return ours + share * (theirs - ours), (1.0 - share) ** 2 * doubt + share**2 * other
 
     def sample(self, x, n_draws: int, seed: int):
         ours, theirs = self.terms.sample(x, n_draws, seed), self.networks.sample(self.encoding(x), n_draws, seed)
-        return ours + self.share * (theirs - ours)
+        return ours + self.shares(x) * (theirs - ours)
 
     def strengths(self, output: int, baseline) -> dict[Term, Float[np.ndarray, " draws"]]:
         found = self.terms.strengths(output, baseline)
@@ -252,9 +261,16 @@ class HybridSurface(NamedTuple):
 
     def local(self, x, output: int, baseline, *, with_sd: bool = False) -> dict[Term, Local]:
         found = self.terms.local(x, output, baseline, with_sd=with_sd)
-        share = self.share[output]
-        if share > 0.0:
-            (ours, doubt), (theirs, other) = self.terms.moments(x), self.networks.moments(self.encoding(x))
-            sd = share * np.sqrt(doubt + other)[:, output]
-            found[self.everything] = Local(self.everything, share * (theirs - ours)[:, output], sd)
+        if self.share[output] > 0.0:
+            mean, sd = self._remainder(x, output)
+            if baseline is not None:
+                # a difference from the row too: what the remainder is there goes to the constant
+                at = self._remainder(baseline[None], output)[0]
+                mean, found[()] = mean - at, found[()]._replace(mean=found[()].mean + at)
+            found[self.everything] = Local(self.everything, mean, sd)
         return found
+
+    def _remainder(self, x, output: int):
+        (ours, doubt), (theirs, other) = self.terms.moments(x), self.networks.moments(self.encoding(x))
+        share = self.shares(x)[:, output]
+        return share * (theirs - ours)[:, output], share * np.sqrt(doubt + other)[:, output]
