@@ -39,7 +39,10 @@ class SumOfTerms(NamedTuple):
         return len(self.means)
 
     def values(self, x: Float[np.ndarray, "n p"]) -> list[Float[np.ndarray, "n _"]]:
-        return [system(column) for system, column in zip(self.basis.systems, x.T, strict=True)]
+        """The functions of every input that a term reads; of the others none."""
+        read = {i for term in self.basis.terms for i in term}
+        none = np.zeros((len(x), 0))
+        return [system(x[:, i]) if i in read else none for i, system in enumerate(self.basis.systems)]
 
     def features(self, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n m1"]:
         """(1, Φ)."""
