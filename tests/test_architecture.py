@@ -10,8 +10,8 @@ PACKAGE = pathlib.Path(vertebra.__file__).parent
 # Rooms from the ground up: a room may import only from rooms before it.
 ROOMS = [
     {"parameters", "noise", "skeleton", "metrics", "datasets", "activations", "polynomials", "table", "storage"}
-    | {"encoding", "control", "diagnostics", "display", "serving"},
-    {"distributions", "kernels", "systems", "profile"},
+    | {"encoding", "control", "diagnostics", "labels", "serving"},
+    {"distributions", "kernels", "systems", "profile", "display"},
     {"likelihoods", "blocks", "evidence"},
     {"network", "structure", "terms", "working", "predictive"},
     {"schemes", "objective", "conjugate", "prior", "anova", "addnn", "evaluation", "calibration"},

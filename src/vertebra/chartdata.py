@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vertebra.display import term_label
 from vertebra.explanation import N_SHOWN
+from vertebra.labels import term_label
 from vertebra.profile import Marginal
 from vertebra.table import date
 

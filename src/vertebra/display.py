@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from vertebra.labels import term_label
+
 N_TERMS = 8
 WIDTH, HEIGHT = 260, 120
-# Inputs of a term that are named.
-MOST_NAMED = 4
 # Cells of a drawn surface along each input.
 N_CELLS = 24
 
@@ -42,12 +42,6 @@ def answer(
         parts.append(f"<div>Accuracy, {escape(method)}:</div>{table}")
     look = "margin:0.5em 0;padding:0.6em 0.9em;border:1px solid #8886;border-radius:8px"
     return f'<div style="{look}">{"".join(parts)}</div>'
-
-
-def term_label(term: Sequence[str]) -> str:
-    """A term for people; of many inputs the first two, and how many more."""
-    shown = list(term) if len(term) <= MOST_NAMED else [*term[:2], f"{len(term) - 2} more"]
-    return " × ".join(shown)
 
 
 def _term_row(row: Any, largest: float) -> str:

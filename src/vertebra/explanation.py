@@ -8,7 +8,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from vertebra.display import MOST_NAMED
+from vertebra.labels import MOST_NAMED
 from vertebra.likelihoods import Likelihood
 from vertebra.polynomials import Term
 from vertebra.structure import Structure, discoveries, probabilities

@@ -20,8 +20,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from vertebra.blocks import InducingPointBlock, PolynomialBlock, RandomFeatureBlock
-from vertebra.display import term_label
 from vertebra.inference import History
+from vertebra.labels import term_label
 from vertebra.network import Layer
 from vertebra.skeleton import Skeleton
 

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from vertebra.chartdata import MOST_CHARTS, charts
-from vertebra.display import term_label
 from vertebra.evaluation import LEFT_OUT, Evaluation, score_words
+from vertebra.labels import term_label
 from vertebra.likelihoods import Poisson
 from vertebra.profile import Marginal
 from vertebra.storage import libraries, put

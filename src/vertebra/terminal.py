@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from vertebra.display import term_label
+from vertebra.labels import term_label
 
 Frame = Any  # a pandas.DataFrame
 
