@@ -111,7 +111,7 @@ def test_networks_that_know_nothing_are_left_out(rng):
 
 
 def test_networks_that_disagree_by_chance_are_not_believed():
-    """They know nothing and disagree on some rows: what is taken off the error for their fewness must not let them in."""
+    """They know nothing, and disagree on some rows: what is taken off for their fewness must not let them in."""
     kept = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)

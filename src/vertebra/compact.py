@@ -18,6 +18,7 @@ from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.serving import FORMAT
 from vertebra.storage import put
 from vertebra.surface import TermSurface
+from vertebra.table import BOOLEAN_WORDS, MISSING_WORDS
 
 # What may be left out of a term, as a share of all coefficients; and of a column between two steps, as a share of it.
 LEFT_OUT, BETWEEN = 1e-7, 2e-5
@@ -65,6 +66,7 @@ def to_tables(model: Any, path: str | os.PathLike[str]) -> None:
                 "source": column.source,
                 "part": column.part,
                 "levels": [_plain(level) for level in column.levels],
+                "words": {w: int(v) for w, v in BOOLEAN_WORDS.items()} if column.kind == "boolean" else {},
                 "centre": column.centre if column.kind == "number" else 0.0,
                 "scale": column.scale if column.kind == "number" else 1.0,
                 "tail": column.tail if column.kind == "number" else 0.0,
@@ -80,6 +82,7 @@ def to_tables(model: Any, path: str | os.PathLike[str]) -> None:
         "terms": records,
         "constants": constants,
         "is_mean": is_mean,
+        "missing": sorted(MISSING_WORDS),
     }
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     file = io.BytesIO()

@@ -25,14 +25,14 @@ from vertebra.predictive import Predictive
 from vertebra.storage import put
 from vertebra.surface import HybridSurface, TermSurface
 from vertebra.systems import System, rank_curve
-from vertebra.table import MISSING_WORDS, UNSEEN, Column, Schema
+from vertebra.table import BOOLEAN_WORDS, MISSING_WORDS, UNSEEN, Column, Schema
 
 # The operators' versions: of those needed, onnxruntime lacks Asinh alone in double precision.
 OPSET, ML_OPSET = 18, 2
 # The outputs beside those of terms.
 _OUTPUTS = ("mean", "sd", "probabilities", "intercept")
 # How text may write what is missing, and booleans: the schema says what it makes of each.
-_WORDS = (*sorted(MISSING_WORDS), "0", "1", "false", "true", "FALSE", "TRUE")
+_WORDS = (*sorted(MISSING_WORDS), *BOOLEAN_WORDS)
 _LARGEST = float(np.finfo(np.float64).max)
 # Beyond, asinh a = log 2a to the last digit, and a² may overflow.
 _LARGE = 1e8

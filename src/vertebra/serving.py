@@ -19,9 +19,6 @@ import numpy as np
 FORMAT = 1
 # Rows that are worked on together: few enough that what is looked up stays near the processor.
 CHUNK = 4096
-# What a text column writes where it has no value, spaces around it aside, and how it writes booleans.
-MISSING = frozenset({"?", "", "NA", "N/A", "nan", "NaN", "null", "None"})
-BOOLEANS = {"0": 0, "false": 0, "FALSE": 0, "1": 1, "true": 1, "TRUE": 1}
 
 
 def load(path: str | os.PathLike[str]) -> "Served":
@@ -33,7 +30,8 @@ def load(path: str | os.PathLike[str]) -> "Served":
         raise ValueError(
             f"{os.fspath(path)} has the format {header['format']}, wanted {FORMAT}: write the tables again."
         )
-    inputs = [_Input(record, arrays[f"table/{i}"]) for i, record in enumerate(header["inputs"])]
+    missing = frozenset(header["missing"])
+    inputs = [_Input(record, arrays[f"table/{i}"], missing) for i, record in enumerate(header["inputs"])]
     terms = [_Term(int(t["output"]), tuple(t["inputs"]), tuple(t["at"]), int(t["n"])) for t in header["terms"]]
     return Served(header["sources"], inputs, terms, np.array(header["constants"]), bool(header["is_mean"]))
 
@@ -50,13 +48,13 @@ class _Term(NamedTuple):
 class _Input:
     """How the values of a column become rows of its table, and what stands there."""
 
-    def __init__(self, record: dict[str, Any], table: np.ndarray):
+    def __init__(self, record: dict[str, Any], table: np.ndarray, missing: frozenset[str]):
         self.name, self.source, self.part = record["name"], record["source"], record["part"]
         self.centre, self.scale, self.tail = record["centre"], record["scale"], record["tail"]
         self.low, self.step = record["low"], record["step"]
-        self.levels = {_key(level): code for code, level in enumerate(record["levels"])}
+        self.levels = record["words"] | {_key(level): code for code, level in enumerate(record["levels"])}
+        self.missing = missing  # what text writes where there is no value, spaces around it aside
         self.is_category = bool(record["levels"])
-        self.is_boolean = record["levels"] == [False, True]
         self.table = np.ascontiguousarray(table)
         self.n = len(table) - 2
         if not self.is_category:
@@ -82,11 +80,9 @@ class _Input:
         if value is None or text in ("<NA>", "NaT", "nan"):
             return self.n
         known = self.levels.get(_key(value))
-        if known is None and self.is_boolean:
-            known = BOOLEANS.get(text)
         if known is not None:
             return known
-        return self.n if text.strip() in MISSING else self.n + 1
+        return self.n if text.strip() in self.missing else self.n + 1
 
     def __call__(self, codes: np.ndarray) -> np.ndarray:
         """The functions of some rows, (n, columns)."""

@@ -25,6 +25,8 @@ FEATURE_TYPES = (*KINDS, "datetime")
 
 # What a text column writes where it has no value, spaces around it aside.
 MISSING_WORDS = frozenset({"?", "", "NA", "N/A", "nan", "NaN", "null", "None"})
+# How text writes booleans, besides as Python does.
+BOOLEAN_WORDS = {"0": False, "false": False, "FALSE": False, "1": True, "true": True, "TRUE": True}
 # The parts of a datetime, and the levels of those that come round again.
 _PARTS = {
     "time": (),
@@ -467,7 +469,7 @@ def _codes(series: pd.Series, column: Column) -> Float[np.ndarray, " n"]:
     """The code of each row's level."""
     code = {_key(level): float(i) for i, level in enumerate(column.levels)}
     if column.kind == "boolean":
-        code |= {"0": 0.0, "false": 0.0, "FALSE": 0.0, "1": 1.0, "true": 1.0, "TRUE": 1.0}
+        code |= {word: float(value) for word, value in BOOLEAN_WORDS.items()}
     rows, distinct = _factor(series, column.source)
     codes = [code.get(_key(_label(v)), math.nan if _is_missing(v) else UNSEEN) for v in distinct]
     return np.array([*codes, math.nan])[rows]
