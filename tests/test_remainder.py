@@ -115,7 +115,7 @@ def test_networks_that_disagree_by_chance_are_not_believed():
     kept = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        spread = np.where(rng.random((1, 600, 1)) < 0.2, 3.0, 0.05)
+        spread = np.where(rng.random((1, 600, 1)) < 0.5, 1.0, 0.001)
         unseen = np.arange(16)[:, None] % 8 == np.arange(600) % 8
         said = left_out(spread * rng.standard_normal((16, 600, 1)), np.zeros((16, 600, 1)), unseen)
         y, terms = rng.standard_normal((600, 1)), (np.zeros((600, 1)), np.full((600, 1), 0.01))
