@@ -15,7 +15,8 @@ import numpy as np
 
 from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.metrics import calibration_error
-from vertebra.structure import Rows, probabilities, search
+from vertebra.structure import probabilities, search
+from vertebra.sums import Rows
 from vertebra.systems import system_of
 
 N_ROWS, SEEDS, NOISE_SEEDS = (300, 1000), range(12), range(50)
@@ -25,7 +26,7 @@ RESULTS = pathlib.Path(__file__).parent / "results" / "probabilities.csv"
 def rows_of(x, y):
     weight = np.ones(len(x))
     systems = [system_of(column, weight) for column in x.T]
-    return Rows(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], y, weight)
+    return Rows.held(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], y, weight)
 
 
 def main() -> None:

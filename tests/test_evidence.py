@@ -6,7 +6,7 @@ from scipy import stats
 
 from vertebra.datasets import synthetic
 from vertebra.evidence import MAX_COLUMNS, Evidence, averaged, basis_of, root_of, with_constant
-from vertebra.structure import Rows
+from vertebra.sums import Rows
 from vertebra.systems import SEEN, system_of
 
 N = 128
@@ -26,7 +26,7 @@ def problem(weight=None, noise_variance=None):
     assert systems[4].is_rough
     values = [system(column) for system, column in zip(systems, X.T, strict=True)]
     basis = basis_of(systems, TERMS, {1: 5, 2: 4})
-    rows = Rows(systems, values, Y, weight, noise_variance)
+    rows = Rows.held(systems, values, Y, weight, noise_variance)
     return basis, basis(values), rows.products(basis)
 
 
@@ -185,7 +185,7 @@ def test_weights_are_repeated_rows_of_higher_precision():
     basis, phi, once = problem(weight, 1.0)
     repeat = np.repeat(np.arange(N), weight.astype(int))
     values = [system(column) for system, column in zip(basis.systems, X[repeat].T, strict=True)]
-    twice = Rows(basis.systems, values, Y[repeat], np.ones(len(repeat)), 1.0).products(basis)
+    twice = Rows.held(basis.systems, values, Y[repeat], np.ones(len(repeat)), 1.0).products(basis)
     for a, b in zip(once, twice, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     # the products by hand

@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vertebra import structure
+from vertebra import structure, sums
 from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.evidence import Block, Evidence, basis_of
 from vertebra.structure import (
-    Rows,
     Score,
     Structure,
     _add_together,
@@ -28,6 +27,7 @@ from vertebra.structure import (
     search,
     strongest,
 )
+from vertebra.sums import Rows
 from vertebra.systems import SEEN, UNSEEN, columns, system_of
 
 
@@ -36,7 +36,7 @@ def rows_of(x, y, weight=None, n_levels=None, *, rough=False, noise_variance=Non
     levels = [0] * x.shape[1] if n_levels is None else n_levels
     systems = [system_of(column, weight, n, rough=rough) for column, n in zip(x.T, levels, strict=True)]
     values = [system(column) for system, column in zip(systems, x.T, strict=True)]
-    return Rows(systems, values, y, weight, noise_variance)
+    return Rows.held(systems, values, y, weight, noise_variance)
 
 
 def rows(name, n=1500, seed=0, noise=1.0, n_inputs=10, weight=None):
@@ -58,7 +58,7 @@ def mixed(n=300, seed=0, *, rough=False, noise_variance=None):
 
 @pytest.mark.parametrize("chunk", [17, 8192])
 def test_products_learned_block_by_block_are_those_of_all_columns(chunk, monkeypatch):
-    monkeypatch.setattr(structure, "CHUNK", chunk)
+    monkeypatch.setattr(sums, "CHUNK", chunk)
     data = mixed()
     first = basis_of(data.systems, [(0,), (2,), (3,)], {1: 4})
     whole = basis_of(data.systems, [(0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3), (0, 1, 2)], {1: 4, 2: 3, 3: 4})
@@ -67,15 +67,15 @@ def test_products_learned_block_by_block_are_those_of_all_columns(chunk, monkeyp
     # in an order that finds some there already, others not
     for basis in (first, whole):
         found = data.products(basis)
-        phi = basis(data.values)
-        centred = phi - data.weight @ phi / data.weight.sum()
-        mean_y = data.weight @ data.y / data.weight.sum()
-        np.testing.assert_allclose(found.gram, (centred.T * data.weight) @ centred, atol=1e-9)
-        np.testing.assert_allclose(found.cross, centred.T @ (data.weight * (data.y - mean_y)), atol=1e-9)
-        np.testing.assert_allclose(found.mean_phi, data.weight @ phi / data.weight.sum(), atol=1e-12)
+        phi = basis(data.source.values)
+        centred = phi - data.source.weight @ phi / data.source.weight.sum()
+        mean_y = data.source.weight @ data.source.y / data.source.weight.sum()
+        np.testing.assert_allclose(found.gram, (centred.T * data.source.weight) @ centred, atol=1e-9)
+        np.testing.assert_allclose(found.cross, centred.T @ (data.source.weight * (data.source.y - mean_y)), atol=1e-9)
+        np.testing.assert_allclose(found.mean_phi, data.source.weight @ phi / data.source.weight.sum(), atol=1e-12)
         assert found.mean_y == pytest.approx(mean_y)
-        assert found.square == pytest.approx(data.weight @ (data.y - mean_y) ** 2)
-        assert found.n == pytest.approx(data.weight.sum())
+        assert found.square == pytest.approx(data.source.weight @ (data.source.y - mean_y) ** 2)
+        assert found.n == pytest.approx(data.source.weight.sum())
         assert found.noise_variance is None
     assert data.gram(whole.blocks[:2], whole.blocks[2:5]).shape == (
         sum(len(b.index) for b in whole.blocks[:2]),
@@ -89,8 +89,8 @@ def test_products_in_single_precision_are_those_in_double(monkeypatch):
     double = mixed()
     basis = basis_of(double.systems, [(0,), (1,), (2,), (0, 1)])
     wanted = double.products(basis).gram
-    monkeypatch.setattr(structure, "MUCH_WORK", 0.0)
-    monkeypatch.setattr(structure, "CHUNK", 64)
+    monkeypatch.setattr(sums, "MUCH_WORK", 0.0)
+    monkeypatch.setattr(sums, "CHUNK", 64)
     # 24 bits, on sums of hundreds of products of order one to ten
     np.testing.assert_allclose(mixed().products(basis).gram, wanted, atol=2e-2, rtol=1e-4)
 
@@ -100,25 +100,27 @@ def test_blocks_of_as_many_other_columns_are_told_apart():
     places = data.systems[0].of(SEEN)
     for index in (places[:6], np.append(places[:5], data.systems[0].of(UNSEEN)[:1])):
         data.learn([Block((0,), index[:, None])])
-        phi = data.values[0][:, index]
-        np.testing.assert_allclose(data.mean([Block((0,), index[:, None])]), data.weight @ phi / data.total, atol=1e-9)
-        centred = data.weight * (data.y - data.mean_y)
+        phi = data.source.values[0][:, index]
+        np.testing.assert_allclose(
+            data.mean([Block((0,), index[:, None])]), data.source.weight @ phi / data.total, atol=1e-9
+        )
+        centred = data.source.weight * (data.source.y - data.mean_y)
         np.testing.assert_allclose(data.cross([Block((0,), index[:, None])]), centred @ phi, atol=1e-6)
 
 
 def test_the_fit_at_rows_and_its_variance_are_those_of_the_joint_posterior():
     data = mixed()
     model = model_of(data, [(0,), (1,), (2,), (3,), (1, 2)])
-    design = np.concatenate([np.ones((len(data.y), 1)), model.basis(data.values)], axis=1)
+    design = np.concatenate([np.ones((len(data.source.y), 1)), model.basis(data.source.values)], axis=1)
     variance = model.posterior.noise_variance
     prior = np.append(0.0, model.posterior.prior_sd**-2.0)
-    covariance = np.linalg.inv((design.T * data.weight) @ design / variance + np.diag(prior))
-    mean = covariance @ design.T @ (data.weight * data.y) / variance
-    np.testing.assert_allclose(model.at(data.values), design @ mean, atol=1e-6)
+    covariance = np.linalg.inv((design.T * data.source.weight) @ design / variance + np.diag(prior))
+    mean = covariance @ design.T @ (data.source.weight * data.source.y) / variance
+    np.testing.assert_allclose(model.at(data.source.values), design @ mean, atol=1e-6)
     wanted = np.einsum("nk,kl,nl->n", design, covariance, design)
-    np.testing.assert_allclose(model.variance_at(data.values), wanted, atol=1e-6)
+    np.testing.assert_allclose(model.variance_at(data.source.values), wanted, atol=1e-6)
     # the trace of the hat matrix less the constant
-    hat = np.trace(covariance @ (design.T * data.weight) @ design / variance)
+    hat = np.trace(covariance @ (design.T * data.source.weight) @ design / variance)
     assert model.known.sum() == pytest.approx(hat - 1.0, abs=1e-6)
     assert model.freedom == pytest.approx(data.total - hat, abs=1e-6)
 
@@ -190,21 +192,24 @@ def test_the_score_and_its_variance_are_those_of_the_marginal_law_of_y(noise_var
     """Q = uᵀWu, u = CᵀV⁻¹y, with V built row by row, a constant of flat prior projected off."""
     data = mixed(200, rough=rough, noise_variance=noise_variance)
     model = model_of(data, [(0,), (2,), (3,)])
-    shown = data.weight > 0
+    shown = data.source.weight > 0
     n = int(shown.sum())
-    phi = model.basis(data.values)[shown]
-    v = np.diag(model.posterior.noise_variance / data.weight[shown]) + (phi * model.posterior.prior_sd**2) @ phi.T
+    phi = model.basis(data.source.values)[shown]
+    v = (
+        np.diag(model.posterior.noise_variance / data.source.weight[shown])
+        + (phi * model.posterior.prior_sd**2) @ phi.T
+    )
     ones = np.ones((n, 1))
     inverse = np.linalg.inv(v)
     inverse = inverse - inverse @ ones @ np.linalg.solve(ones.T @ inverse @ ones, ones.T @ inverse)
     for term in ((1,), (0, 1), (1, 2), (2, 3)):
         block = _test_block(data.systems, term)
-        c = model.basis._replace(blocks=(block,))(data.values)[shown]
+        c = model.basis._replace(blocks=(block,))(data.source.values)[shown]
         root = np.ones(len(block.index))
         for axis, i in enumerate(term):
             own = block.index[:, axis]
             root *= np.exp(0.5 * (data.systems[i].offset[own] - (data.systems[i].cost[own] - 1)))
-        u = root * (c.T @ inverse @ data.y[shown])
+        u = root * (c.T @ inverse @ data.source.y[shown])
         information = root[:, None] * (c.T @ inverse @ c) * root
         freedom = model.freedom if noise_variance is None else math.inf
         wanted = chi_square_tail(np.linalg.eigvalsh(information), float(u @ u), freedom)
@@ -310,10 +315,10 @@ def test_a_model_begun_where_another_ended_ends_where_one_from_the_start_does():
     once, again = model_of(data, terms), model_of(data, terms, before=before)
     # both stop at a relative gain of 1e-6 of an evidence of hundreds
     assert again.posterior.log_evidence == pytest.approx(once.posterior.log_evidence, abs=0.02)
-    np.testing.assert_allclose(again.at(data.values), once.at(data.values), atol=0.05)
+    np.testing.assert_allclose(again.at(data.source.values), once.at(data.source.values), atol=0.05)
     # the rounds that serve for many columns come close
     quick = fit_basis(data, once.basis, before=before, many=0, n_rounds=10)
-    np.testing.assert_allclose(quick.at(data.values), once.at(data.values), atol=0.3)
+    np.testing.assert_allclose(quick.at(data.source.values), once.at(data.source.values), atol=0.3)
 
 
 @pytest.mark.parametrize("name", ["f1", "f2", "f3"])
@@ -381,7 +386,7 @@ def many_inputs(n, p, seed):
     rng = np.random.default_rng(seed)
     x = rng.random((n, p))
     systems = [system_of(column, np.ones(n)) for column in x.T]
-    return x, lambda y: Rows(systems, [s(c) for s, c in zip(systems, x.T, strict=True)], y, np.ones(n)), rng
+    return x, lambda y: Rows.held(systems, [s(c) for s, c in zip(systems, x.T, strict=True)], y, np.ones(n)), rng
 
 
 def test_the_joint_test_of_all_pairs_keeps_its_level_where_there_are_none():
@@ -408,7 +413,7 @@ def test_pairs_too_weak_to_be_seen_alone_are_seen_together_and_enter():
 
 
 def test_where_noise_is_faint_products_of_rough_functions_keep_all_digits(monkeypatch):
-    monkeypatch.setattr("vertebra.structure.MUCH_WORK", 0)
+    monkeypatch.setattr("vertebra.sums.MUCH_WORK", 0)
     rng = np.random.default_rng(0)
     x = rng.random((400, 2))
     systems = [system_of(column, np.ones(400), rough=True) for column in x.T]
@@ -418,7 +423,7 @@ def test_where_noise_is_faint_products_of_rough_functions_keep_all_digits(monkey
     exact = (phi - phi.mean(axis=0)).T @ (phi - phi.mean(axis=0))
     errors = []
     for faint in (False, True):
-        rows = Rows(systems, values, x[:, 0], np.ones(400))
+        rows = Rows.held(systems, values, x[:, 0], np.ones(400))
         rows.faint = faint
         rows.learn_products(blocks, blocks)
         errors.append(np.abs(rows.gram(blocks, blocks) - exact).max())

@@ -14,7 +14,8 @@ from jaxtyping import Float
 from vertebra.evidence import Basis, averaged, basis_of, with_constant
 from vertebra.likelihoods import Likelihood
 from vertebra.polynomials import Term, maximal, subsets
-from vertebra.structure import Model, Rows, Structure, fit_basis, grown, model_of, most_columns, search, strongest
+from vertebra.structure import Model, Structure, fit_basis, grown, model_of, most_columns, search, strongest
+from vertebra.sums import Rows
 from vertebra.systems import System, system_of
 from vertebra.terms import SumOfTerms
 from vertebra.working import Classes, Plain, Response, Working, between, left_out
@@ -59,7 +60,7 @@ class _Data(NamedTuple):
         return self.rows_of(self.working.responses(f, variance))
 
     def rows_of(self, responses: list[Response]) -> list[Rows]:
-        return [Rows(self.systems, self.values, *response) for response in responses]
+        return [Rows.held(self.systems, self.values, *response) for response in responses]
 
 
 def fit_additive(
@@ -295,7 +296,7 @@ def _at_rows(data: _Data, models):
             means.append(level)
             variances.append(np.zeros_like(level))
             continue
-        each = [(model.at(values), model.variance_at(values)) for values, _ in model.rows.chunks()]
+        each = [(model.at(values), model.variance_at(values)) for values, *_ in model.rows.source.chunks()]
         mean, variance = (np.concatenate(part) for part in zip(*each, strict=True))
         means.append(mean)
         variances.append(variance)

@@ -65,7 +65,7 @@ class Basis(NamedTuple):
     def __call__(self, values: Sequence[Float[np.ndarray, "n _"]]) -> Float[np.ndarray, "n columns"]:
         """Φ without the constant, from the values of every input's functions."""
         parts = [columns(values, block.term, block.index) for block in self.blocks]
-        return np.concatenate([np.zeros((len(values[0]), 0)), *parts], axis=1)
+        return np.concatenate(parts, axis=1) if parts else np.zeros((len(values[0]), 0))
 
     @property
     def slices(self) -> list[slice]:

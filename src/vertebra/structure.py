@@ -8,16 +8,17 @@ y ~ N(0, V), V = σ²I + ΦSΦᵀ, their score u = Cᵀ V⁻¹ y is N(0, Λ) if 
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
 from scipy.special import expit, log_ndtr, logsumexp
 
-from vertebra.evidence import MAX_COLUMNS, Basis, Block, Evidence, Posterior, Products, basis_of
+from vertebra.evidence import MAX_COLUMNS, Basis, Block, Evidence, Posterior, basis_of
 from vertebra.polynomials import Term, maximal, subsets
-from vertebra.systems import SEEN, System, columns, products
+from vertebra.sums import Rows
+from vertebra.systems import SEEN, System, products
 
 # The highest total degree of the products that a test looks at, by order, and of the terms in the model it is against.
 TEST_DEGREE = {1: 6, 2: 4, 3: 5}
@@ -50,8 +51,6 @@ MANY_COLUMNS = 300
 # many there may be in all, and for each so many rows.
 NEARLY_ALL, LARGE_ENERGY, HALF, SMALL_ENERGY = 0.8, 0.03, 0.5, 0.002
 MOST_OF_ONE, MOST_OF_ALL, ROWS_PER_COLUMN = 1000, 3200, 5
-# Rows looked at together, and multiplications from which single precision does.
-CHUNK, MUCH_WORK = 8192, 3e9
 
 
 class Score(NamedTuple):
@@ -96,128 +95,6 @@ def discoveries(structure: Structure, fdr: float) -> list[Term]:
     ranked = sorted(tested, key=tested.__getitem__)
     passed = [k for k, t in enumerate(ranked, start=1) if tested[t] <= fdr * k / n]
     return [t for t in ranked[: max(passed, default=0)] if t in structure.terms]
-
-
-class Rows:
-    """The data as the search sees them: products of columns, each worked out once, whatever models they serve in.
-
-    A weight multiplies the precision of its row; the noise may be known. Where it is `faint` beside y, products need
-    all digits.
-    """
-
-    def __init__(
-        self,
-        systems: Sequence[System],
-        values: Sequence[Float[np.ndarray, "n _"]],
-        y: Float[np.ndarray, " n"],
-        weight: Float[np.ndarray, " n"],
-        noise_variance: float | None = None,
-    ):
-        self.systems, self.values = tuple(systems), values
-        self.y, self.weight = y, weight
-        self.noise_variance = noise_variance
-        self.faint = False
-        self.n = int(np.count_nonzero(weight))
-        self.total = float(weight.sum())
-        self.mean_y = float(weight @ y / self.total)
-        self.square = float(weight @ (y - self.mean_y) ** 2)
-        self._means: dict[tuple, np.ndarray] = {}
-        self._crosses: dict[tuple, np.ndarray] = {}
-        self._grams: dict[tuple, np.ndarray] = {}
-
-    @property
-    def is_constant(self) -> bool:
-        shown = self.y[self.weight > 0]
-        return bool(np.ptp(shown) <= 1e-10 * max(np.abs(shown).max(), 1e-300))
-
-    def chunks(self):
-        """The values of the functions and the weights, some rows at a time."""
-        for start in range(0, len(self.y), CHUNK):
-            part = slice(start, start + CHUNK)
-            yield [v[part] for v in self.values], part
-
-    def columns(self, blocks: Sequence[Block], values) -> Float[np.ndarray, "n m"]:
-        return np.concatenate([columns(values, b.term, b.index) for b in blocks], axis=1)
-
-    def learn(self, blocks: Sequence[Block]) -> None:
-        """Means of the columns and their products with y."""
-        new = [b for b in blocks if b.name not in self._means]
-        if not new:
-            return
-        means, crosses = 0.0, 0.0
-        for values, part in self.chunks():
-            phi = self.columns(new, values)
-            means = means + self.weight[part] @ phi
-            crosses = crosses + (self.weight[part] * (self.y[part] - self.mean_y)) @ phi
-        ends = np.cumsum([len(b.index) for b in new])[:-1]
-        for b, mean, cross in zip(new, np.split(means / self.total, ends), np.split(crosses, ends), strict=True):
-            self._means[b.name], self._crosses[b.name] = mean, cross
-
-    def learn_products(self, left: Sequence[Block], right: Sequence[Block]) -> None:
-        """Products of every two of these blocks about their means."""
-        self.learn([*left, *right])
-        news = [[b for b in left if any((b.name, c.name) not in self._grams for c in right)]]
-        news.append([c for c in right if any((b.name, c.name) not in self._grams for b in news[0])])
-        if not news[0]:
-            return
-        total: Any = 0.0
-        same = [b.name for b in news[0]] == [c.name for c in news[1]]
-        sizes = [sum(len(b.index) for b in side) for side in news]
-        # Rough functions in single precision where there is much to do: its error, over a noise that is not faint, is
-        # far below the prior's precision of 1.
-        much = math.prod(sizes) * len(self.y) > MUCH_WORK and any(system.is_rough for system in self.systems)
-        dtype = np.float32 if much and not self.faint else np.float64
-        for values, part in self.chunks():
-            values = [v.astype(dtype) for v in values]
-            a = self.columns(news[0], values)
-            b = a if same else self.columns(news[1], values)
-            total = total + ((self.weight[part, None].astype(dtype) * a).T @ b).astype(np.float64)
-        starts = [np.cumsum([0, *(len(b.index) for b in side)]) for side in news]
-        for i, b in enumerate(news[0]):
-            for j, c in enumerate(news[1]):
-                if (b.name, c.name) not in self._grams:
-                    gram = total[starts[0][i] : starts[0][i + 1], starts[1][j] : starts[1][j + 1]]
-                    gram = gram - self.total * np.outer(self._means[b.name], self._means[c.name])
-                    self._grams[b.name, c.name], self._grams[c.name, b.name] = gram, gram.T
-
-    def learn_squares(self, blocks: Sequence[Block]) -> None:
-        """Products of each block with itself alone."""
-        self.learn(blocks)
-        new = [b for b in blocks if (b.name, b.name) not in self._grams]
-        totals = [np.zeros((len(b.index), len(b.index))) for b in new]
-        for values, part in self.chunks() if new else ():
-            for b, total in zip(new, totals, strict=True):
-                phi = columns(values, b.term, b.index)
-                total += (self.weight[part, None] * phi).T @ phi
-        for b, total in zip(new, totals, strict=True):
-            mean = self._means[b.name]
-            self._grams[b.name, b.name] = total - self.total * np.outer(mean, mean)
-
-    def mean(self, blocks: Sequence[Block]) -> Float[np.ndarray, " m"]:
-        return np.concatenate([np.zeros(0), *(self._means[b.name] for b in blocks)])
-
-    def cross(self, blocks: Sequence[Block]) -> Float[np.ndarray, " m"]:
-        return np.concatenate([np.zeros(0), *(self._crosses[b.name] for b in blocks)])
-
-    def gram(self, left: Sequence[Block], right: Sequence[Block]) -> Float[np.ndarray, "l r"]:
-        width = sum(len(c.index) for c in right)
-        rows = [np.concatenate([self._grams[b.name, c.name] for c in right], axis=1) for b in left if right]
-        return (
-            np.concatenate([np.zeros((0, width)), *rows]) if right else np.zeros((sum(len(b.index) for b in left), 0))
-        )
-
-    def products(self, basis: Basis) -> Products:
-        """What the evidence of a basis needs."""
-        self.learn_products(basis.blocks, basis.blocks)
-        return Products(
-            self.gram(basis.blocks, basis.blocks),
-            self.cross(basis.blocks),
-            self.square,
-            self.total,
-            self.mean(basis.blocks),
-            self.mean_y,
-            self.noise_variance,
-        )
 
 
 class Model(NamedTuple):
@@ -589,15 +466,17 @@ def _largest_scores(model: Model, terms: Sequence[Term]) -> list[Term]:
     """The pairs with the largest scores, all scores at once: Σ_rows residual φ_k(x_i) φ_l(x_j) is one product."""
     rows, k = model.rows, TEST_DEGREE[2] - 1
     places = [system.of(SEEN)[:k] for system in rows.systems]
-    p, scores = len(places), 0.0
-    for values, part in rows.chunks():
-        flat = np.zeros((len(values[0]), p, k))
+    p = len(places)
+
+    def products_of(values, y, weight):
+        flat = np.zeros((len(y), p, k))
         for i, own in enumerate(places):
             flat[:, i, : len(own)] = values[i][:, own]
         flat = flat.reshape(len(flat), p * k)
-        residual = rows.weight[part] * (rows.y[part] - model.at(values))
-        scores = scores + (residual[:, None] * flat).T @ flat
-    scores = np.asarray(scores).reshape(p, k, p, k)
+        return [((weight * (y - model.at(values)))[:, None] * flat).T @ flat]
+
+    (scores,) = rows.source.total(products_of)
+    scores = scores.reshape(p, k, p, k)
     cost = np.zeros((p, k))
     for i, own in enumerate(places):
         cost[i, : len(own)] = rows.systems[i].cost[own] - 1.0

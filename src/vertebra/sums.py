@@ -1,0 +1,254 @@
+"""Sums over rows that models are made of: products of columns with each other and with y, each worked out once.
+
+A closed form needs nothing else of the rows, so that these may lie anywhere: in memory, or in files that are read some
+rows at a time (`Source`). Sums of parts of the rows are worked out by several threads, and added in the order of the
+rows, so that they do not depend on which thread was first.
+"""
+
+import itertools
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+from threadpoolctl import threadpool_limits
+
+from vertebra.evidence import Basis, Block, Products
+from vertebra.systems import System, columns
+
+# Rows looked at together; multiplications from which single precision does; rows from which threads share the work.
+CHUNK, MUCH_WORK, ROWS_FOR_THREADS = 8192, 3e9, 100_000
+
+Values = Sequence[Float[np.ndarray, "n _"]]
+Sums = list[np.ndarray]
+# Sums over some rows, from the functions of every input there, y and the weights.
+Work = Callable[[Any, Float[np.ndarray, " n"], Float[np.ndarray, " n"]], Sums]
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Rows of one response, wherever they lie. `near` is near the mean of y, so that squares about it keep digits."""
+
+    near: float
+
+    def total(self, work: Work) -> Sums:
+        """What `work` makes of some rows at a time, added up over all of them."""
+        ...
+
+
+class Held:
+    """Rows in memory."""
+
+    def __init__(self, values: Values, y: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]):
+        self.values, self.y, self.weight = values, y, weight
+        self.near = float(weight @ y / weight.sum())
+
+    def chunks(self):
+        """The values of the functions, y and the weights, some rows at a time."""
+        for start in range(0, len(self.y), CHUNK):
+            part = slice(start, start + CHUNK)
+            yield [v[part] for v in self.values], self.y[part], self.weight[part]
+
+    def total(self, work: Work) -> Sums:
+        return added(lambda chunk: work(*chunk), self.chunks(), 1 if len(self.y) < ROWS_FOR_THREADS else cores())
+
+
+class LazyValues:
+    """The functions of every input at some rows, an input's worked out when they are first asked for."""
+
+    def __init__(self, systems: Sequence[System], x: Float[np.ndarray, "n p"]):
+        self.systems, self.x = systems, x
+        self._known: dict[int, np.ndarray] = {}
+
+    def __getitem__(self, i: int) -> Float[np.ndarray, "n _"]:
+        if i not in self._known:
+            self._known[i] = self.systems[i](self.x[:, i])
+        return self._known[i]
+
+    def __len__(self) -> int:
+        return len(self.systems)
+
+
+def cores() -> int:
+    """The cores that the process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def added(work: Callable[[Any], Sums], chunks: Iterable[Any], n_threads: int) -> Sums:
+    """Σ work(chunk), in the order of the chunks, by threads; no more chunks than these need are in memory."""
+    total: Sums = []
+
+    def add(part: Sums) -> None:
+        if not total:
+            total.extend(np.array(each, dtype=np.float64) for each in part)
+            return
+        for one, other in zip(total, part, strict=True):
+            one += other
+
+    if n_threads == 1:
+        for chunk in chunks:
+            add(work(chunk))
+        return total
+    # a thread of ours per core: threads of BLAS's own would only wait for each other beside them
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_threads) as pool:
+        waiting: deque = deque()
+        for chunk in chunks:
+            waiting.append(pool.submit(work, chunk))
+            if len(waiting) > n_threads:
+                add(waiting.popleft().result())
+        while waiting:
+            add(waiting.popleft().result())
+    return total
+
+
+class Rows:
+    """The data as the search sees them: products of columns, each worked out once, whatever models they serve in.
+
+    A weight multiplies the precision of its row; the noise may be known. Where it is `faint` beside y, products need
+    all digits.
+    """
+
+    def __init__(
+        self,
+        systems: Sequence[System],
+        source: Source,
+        noise_variance: float | None = None,
+        *,
+        blocks: Sequence[Block] = (),
+        faint: bool = False,
+    ):
+        self.systems, self.source = tuple(systems), source
+        self.noise_variance, self.faint = noise_variance, faint
+        self._means: dict[tuple, np.ndarray] = {}
+        self._crosses: dict[tuple, np.ndarray] = {}
+        self._grams: dict[tuple, np.ndarray] = {}
+        self._summarise(blocks)
+
+    @classmethod
+    def held(cls, systems: Sequence[System], values: Values, y, weight, noise_variance: float | None = None) -> "Rows":
+        """Rows in memory."""
+        return cls(systems, Held(values, y, weight), noise_variance)
+
+    def _summarise(self, blocks: Sequence[Block]) -> None:
+        """How many rows there are, y's mean and spread; and in the same pass all products of some blocks."""
+        near = self.source.near
+
+        def work(values, y, weight):
+            away = y - near
+            facts = [np.count_nonzero(weight > 0), weight.sum(), weight @ away, weight @ away**2]
+            return [np.array(facts, dtype=np.float64), *self._sums(blocks, blocks, values, y, weight)]
+
+        facts, *sums = self.source.total(work)
+        self.n, self.total = int(facts[0]), float(facts[1])
+        self.mean_y = near + float(facts[2]) / self.total
+        self.square = max(float(facts[3] - facts[2] ** 2 / self.total), 0.0)
+        self._keep(blocks, blocks, *sums)
+
+    @property
+    def is_constant(self) -> bool:
+        return math.sqrt(self.square / self.total) <= 1e-10 * max(abs(self.mean_y), 1e-300)
+
+    def columns(self, blocks: Sequence[Block], values) -> Float[np.ndarray, "n m"]:
+        return np.concatenate([columns(values, b.term, b.index) for b in blocks], axis=1)
+
+    def _sums(self, left: Sequence[Block], right: Sequence[Block], values, y, weight, dtype: Any = np.float64) -> Sums:
+        """Over some rows: of the left blocks Σwφ and Σw(y − near)φ, and Σwφφᵀ with the right ones."""
+        if not left:
+            return []
+        phi = self.columns(left, values)
+        sums = [weight @ phi, (weight * (y - self.source.near)) @ phi]
+        if not right:
+            return sums
+        root = np.sqrt(weight)[:, None].astype(dtype)
+        one = root * phi.astype(dtype, copy=False)
+        # a product with itself is half the work
+        other = one if left is right else root * self.columns(right, values).astype(dtype, copy=False)
+        return [*sums, one.T @ other]
+
+    def _keep(self, left: Sequence[Block], right: Sequence[Block], *sums: np.ndarray) -> None:
+        """Remembers them about the means."""
+        if not left:
+            return
+        means, crosses = sums[0] / self.total, sums[1] - (self.mean_y - self.source.near) * sums[0]
+        places = _places(left)
+        for b, place in zip(left, places, strict=True):
+            self._means[b.name], self._crosses[b.name] = means[place], crosses[place]
+        for b, rows in zip(left, places, strict=True) if right else ():
+            for c, own in zip(right, _places(right), strict=True):
+                if (b.name, c.name) not in self._grams:
+                    gram = sums[2][rows, own] - self.total * np.outer(self._means[b.name], self._means[c.name])
+                    self._grams[b.name, c.name], self._grams[c.name, b.name] = gram, gram.T
+
+    def learn(self, blocks: Sequence[Block]) -> None:
+        """Means of the columns and their products with y."""
+        new = [b for b in blocks if b.name not in self._means]
+        if new:
+            self._keep(new, (), *self.source.total(lambda *rows: self._sums(new, (), *rows)))
+
+    def learn_products(self, left: Sequence[Block], right: Sequence[Block]) -> None:
+        """Products of every two of these blocks about their means."""
+        news = [b for b in left if any((b.name, c.name) not in self._grams for c in right)]
+        others = [c for c in right if any((b.name, c.name) not in self._grams for b in news)]
+        if [b.name for b in news] == [c.name for c in others]:
+            others = news
+        if not news:
+            return
+        if others is not news:
+            self.learn(others)
+        # Rough functions in single precision where there is much to do: its error, over a noise that is not faint, is
+        # far below the prior's precision of 1.
+        work = math.prod(sum(len(b.index) for b in side) for side in (news, others)) * self.n
+        much = work > MUCH_WORK and any(system.is_rough for system in self.systems)
+        dtype = np.float32 if much and not self.faint else np.float64
+        self._keep(news, others, *self.source.total(lambda *rows: self._sums(news, others, *rows, dtype=dtype)))
+
+    def learn_squares(self, blocks: Sequence[Block]) -> None:
+        """Products of each block with itself alone."""
+        self.learn(blocks)
+        new = [b for b in blocks if (b.name, b.name) not in self._grams]
+        if not new:
+            return
+
+        def work(values, _, weight):
+            scaled = [np.sqrt(weight)[:, None] * columns(values, b.term, b.index) for b in new]
+            return [phi.T @ phi for phi in scaled]
+
+        for b, total in zip(new, self.source.total(work), strict=True):
+            mean = self._means[b.name]
+            self._grams[b.name, b.name] = total - self.total * np.outer(mean, mean)
+
+    def mean(self, blocks: Sequence[Block]) -> Float[np.ndarray, " m"]:
+        return np.concatenate([np.zeros(0), *(self._means[b.name] for b in blocks)])
+
+    def cross(self, blocks: Sequence[Block]) -> Float[np.ndarray, " m"]:
+        return np.concatenate([np.zeros(0), *(self._crosses[b.name] for b in blocks)])
+
+    def gram(self, left: Sequence[Block], right: Sequence[Block]) -> Float[np.ndarray, "l r"]:
+        width = sum(len(c.index) for c in right)
+        rows = [np.concatenate([self._grams[b.name, c.name] for c in right], axis=1) for b in left if right]
+        return (
+            np.concatenate([np.zeros((0, width)), *rows]) if right else np.zeros((sum(len(b.index) for b in left), 0))
+        )
+
+    def products(self, basis: Basis) -> Products:
+        """What the evidence of a basis needs."""
+        self.learn_products(basis.blocks, basis.blocks)
+        return Products(
+            self.gram(basis.blocks, basis.blocks),
+            self.cross(basis.blocks),
+            self.square,
+            self.total,
+            self.mean(basis.blocks),
+            self.mean_y,
+            self.noise_variance,
+        )
+
+
+def _places(blocks: Sequence[Block]) -> list[slice]:
+    """Where the columns of each lie among those of all."""
+    ends = np.cumsum([0, *(len(b.index) for b in blocks)])
+    return [slice(a, b) for a, b in itertools.pairwise(ends)]
