@@ -9,9 +9,9 @@ PACKAGE = pathlib.Path(vertebra.__file__).parent
 
 # Rooms from the ground up: a room may import only from rooms before it.
 ROOMS = [
-    {"parameters", "noise", "skeleton", "metrics", "datasets", "activations", "polynomials", "table", "storage"}
+    {"parameters", "noise", "skeleton", "metrics", "datasets", "activations", "polynomials", "column", "storage"}
     | {"encoding", "control", "diagnostics", "labels", "serving"},
-    {"distributions", "kernels", "systems", "profile", "display"},
+    {"distributions", "kernels", "systems", "profile", "display", "table"},
     {"likelihoods", "blocks", "evidence"},
     {"network", "sums", "terms", "working", "predictive"},
     {"structure"},

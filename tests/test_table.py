@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from vertebra.table import KINDS, UNSEEN, Column, Schema, learn
+from vertebra.column import KINDS, UNSEEN, Column
+from vertebra.table import Schema, learn
 
 NAN = float("nan")
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from vertebra.column import BOOLEAN_WORDS, MISSING_WORDS
 from vertebra.explanation import Explanations
 from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.serving import FORMAT
 from vertebra.storage import put
 from vertebra.surface import TermSurface
-from vertebra.table import BOOLEAN_WORDS, MISSING_WORDS
 
 # What may be left out of a term, as a share of all coefficients; and of a column between two steps, as a share of it.
 LEFT_OUT, BETWEEN = 1e-7, 2e-5

@@ -5,11 +5,11 @@ mean that stands for a row's level is worked out from other rows (cross-fitting)
 about the target does not seem to.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 N_FOLDS = 5
 
@@ -36,6 +36,27 @@ class Encoding(NamedTuple):
         return x
 
 
+class Tally(NamedTuple):
+    """Of a category, by fold: the weight and the sum of the target in every level, missing last, and its squares."""
+
+    counts: Float[np.ndarray, "folds levels_and_1"]
+    sums: Float[np.ndarray, "folds levels_and_1"]
+    squares: Float[np.ndarray, " folds"]
+
+
+class CrossFitted(NamedTuple):
+    """An encoding, and what stands for the levels in the rows it was learned from: means over the other folds."""
+
+    encoding: Encoding
+    tables: Mapping[int, Float[np.ndarray, "folds levels_and_1"]]
+
+    def __call__(self, matrix: Float[np.ndarray, "n p"], folds: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n p"]:
+        x = self.encoding(matrix)
+        for i, table in self.tables.items():
+            x[:, i] = table[folds, _places(matrix[:, i], table.shape[1] - 1)]
+        return x
+
+
 def encode(
     matrix: Float[np.ndarray, "n p"],
     target: Float[np.ndarray, " n"],
@@ -51,45 +72,68 @@ def encode(
 
     With `fill`, missing numbers have a place of their own, below all others.
     """
-    tables, gaps, left = [], np.full(matrix.shape[1], np.nan), []
     folds = rng.permutation(np.arange(len(matrix)) % N_FOLDS)
-    cross_fitted = {}
-    for i, levels in enumerate(n_levels):
-        column = matrix[:, i]
-        encoded = levels > most_levels
-        left.append(0 if encoded else levels)
-        tables.append(None)
-        if encoded:
-            places = np.where(np.isnan(column), levels, column).astype(int)
-            means = _shrunken_means(places, target, weight, levels + 1)
-            tables[-1] = np.append(means, 0.0)
-            values = np.empty(len(matrix))
-            for fold in range(N_FOLDS):
-                out = folds == fold
-                values[out] = _shrunken_means(places[~out], target[~out], weight[~out], levels + 1)[places[out]]
-            cross_fitted[i] = values
-        elif fill and not levels:
-            seen = column[~np.isnan(column)]
-            gaps[i] = seen.min() - 1.0 if len(seen) else 0.0
-    encoding = Encoding(tuple(tables), gaps, tuple(bool(o) for o in is_ordered))
-    x = encoding(matrix)
-    for i, values in cross_fitted.items():
-        x[:, i] = values
-    return encoding, x, left
+    tallies = {
+        i: tally(matrix[:, i], target, weight, folds, levels)
+        for i, levels in enumerate(n_levels)
+        if levels > most_levels
+    }
+    lows = np.full(matrix.shape[1], np.nan)
+    for i, column in enumerate(matrix.T if fill else ()):
+        seen = column[~np.isnan(column)]
+        lows[i] = seen.min() if len(seen) else 1.0
+    fitted = cross_fit(tallies, lows, n_levels, is_ordered)
+    return fitted.encoding, fitted(matrix, folds), levels_left(n_levels, most_levels)
 
 
-def _shrunken_means(places, target, weight, n_places: int) -> Float[np.ndarray, " places"]:
+def levels_left(n_levels: Sequence[int], most_levels: int) -> list[int]:
+    """Of each input, the levels that are read as such."""
+    return [levels if levels <= most_levels else 0 for levels in n_levels]
+
+
+def tally(column, target, weight, folds, n_levels: int) -> Tally:
+    """Over some rows; tallies of others are added to it part by part."""
+    shape = N_FOLDS, n_levels + 1
+    home = folds * shape[1] + _places(column, n_levels)
+    counts, sums = (np.bincount(home, each, shape[0] * shape[1]).reshape(shape) for each in (weight, weight * target))
+    return Tally(counts, sums, np.bincount(folds, weight * target**2, N_FOLDS))
+
+
+def cross_fit(
+    tallies: Mapping[int, Tally],
+    lows: Float[np.ndarray, " p"],
+    n_levels: Sequence[int],
+    is_ordered: Sequence[bool],
+) -> CrossFitted:
+    """From tallies of the categories to encode, and the lowest values of numbers with gaps to be filled, or NaN."""
+    tables: list[Any] = [None] * len(n_levels)
+    folded = {}
+    for i, own in tallies.items():
+        tables[i] = np.append(_shrunken_means(own.counts.sum(axis=0), own.sums.sum(axis=0), own.squares.sum()), 0.0)
+        rest = [np.arange(N_FOLDS) != fold for fold in range(N_FOLDS)]
+        folded[i] = np.stack(
+            [_shrunken_means(own.counts[r].sum(axis=0), own.sums[r].sum(axis=0), own.squares[r].sum()) for r in rest]
+        )
+    gaps = np.where(np.array(n_levels) > 0, np.nan, lows - 1.0)
+    return CrossFitted(Encoding(tuple(tables), gaps, tuple(bool(o) for o in is_ordered)), folded)
+
+
+def _places(column, n_levels: int):
+    """The place of each row's level; that of missing is the last."""
+    return np.where(np.isnan(column), n_levels, column).astype(int)
+
+
+def _shrunken_means(count, sums, square) -> Float[np.ndarray, " places"]:
     """Means by level about the whole one, each drawn to it as its rows leave open: N(0, τ²) effects, noise σ²."""
-    count = np.bincount(places, weight, n_places)
     total = count.sum()
     if total == 0.0:
-        return np.zeros(n_places)
-    centred = target - weight @ target / total
-    sums = np.bincount(places, weight * centred, n_places)
+        return np.zeros(len(count))
+    centre = sums.sum() / total
+    sums, square = sums - centre * count, square - centre**2 * total
     means = sums / np.maximum(count, 1e-300)
     used = count > 0
     freedom = max(total - used.sum(), 1.0)
-    noise = max(float(weight @ (centred - means[places]) ** 2) / freedom, 1e-12)
+    noise = max(float(square - sums @ means) / freedom, 1e-12)
     # E Σ count·mean² = τ² Σ count + σ² (levels − 1), nearly
     between = (float(count @ means**2) - noise * (used.sum() - 1.0)) / total
     between = max(between, 1e-3 * noise)

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from vertebra.column import BOOLEAN_WORDS, MISSING_WORDS, UNSEEN, Column
 from vertebra.encoding import Encoding
 from vertebra.evidence import Basis
 from vertebra.explanation import Explanations
@@ -25,7 +26,7 @@ from vertebra.predictive import Predictive
 from vertebra.storage import put
 from vertebra.surface import HybridSurface, TermSurface
 from vertebra.systems import System, rank_curve
-from vertebra.table import BOOLEAN_WORDS, MISSING_WORDS, UNSEEN, Column, Schema
+from vertebra.table import Schema
 
 # The operators' versions: of those needed, onnxruntime lacks Asinh alone in double precision.
 OPSET, ML_OPSET = 18, 2

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from vertebra.table import Column
+from vertebra.column import Column
 
 N_BINS = 30
 

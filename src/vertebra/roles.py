@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from vertebra.table import FEATURE_TYPES, MISSING_WORDS, learn
+from vertebra.column import FEATURE_TYPES, MISSING_WORDS
+from vertebra.table import learn
 from vertebra.tablefile import Refused, nearest
 
 # Whole numbers of at most so many values, on so many rows, may stand for classes.

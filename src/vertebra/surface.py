@@ -14,12 +14,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from vertebra.anova import Local, attribute, band_of, decompose
+from vertebra.column import UNSEEN
 from vertebra.encoding import Encoding
 from vertebra.inference import moments, sample
 from vertebra.network import Network
 from vertebra.parameters import double
 from vertebra.polynomials import Term
-from vertebra.table import UNSEEN
 from vertebra.terms import SumOfTerms
 
 # Of the weights: for strengths and bands, and of a network that is not linear in them for all it says.

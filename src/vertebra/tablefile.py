@@ -36,7 +36,7 @@ def read_table(name: str) -> Frame:
         source = sys.stdin.buffer
     import pandas as pd
 
-    from vertebra.table import MISSING_WORDS
+    from vertebra.column import MISSING_WORDS
 
     try:
         if ending in (".parquet", ".pq"):
