@@ -10,11 +10,11 @@ PACKAGE = pathlib.Path(vertebra.__file__).parent
 # Rooms from the ground up: a room may import only from rooms before it.
 ROOMS = [
     {"parameters", "noise", "skeleton", "metrics", "datasets", "activations", "polynomials", "column", "storage"}
-    | {"encoding", "control", "diagnostics", "labels", "serving"},
-    {"distributions", "kernels", "systems", "profile", "display", "table"},
-    {"likelihoods", "blocks", "evidence"},
+    | {"encoding", "control", "diagnostics", "labels", "serving", "cluster"},
+    {"distributions", "kernels", "systems", "profile", "display", "table", "checkpoint"},
+    {"likelihoods", "blocks", "evidence", "survey"},
     {"network", "sums", "terms", "working", "predictive"},
-    {"structure"},
+    {"structure", "stream"},
     {"schemes", "objective", "conjugate", "prior", "anova", "addnn", "evaluation", "calibration"},
     {"training", "sparsity", "remainder"},
     {"inference"},

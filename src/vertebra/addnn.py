@@ -15,13 +15,15 @@ from vertebra.evidence import Basis, averaged, basis_of, with_constant
 from vertebra.likelihoods import Likelihood
 from vertebra.polynomials import Term, maximal, subsets
 from vertebra.structure import Model, Structure, fit_basis, grown, model_of, most_columns, search, strongest
-from vertebra.sums import Rows
+from vertebra.sums import CHUNK, Everything, Rows, Streamed
 from vertebra.systems import System, system_of
 from vertebra.terms import SumOfTerms
 from vertebra.working import Classes, Plain, Response, Working, between, left_out
 
 N_REWEIGHTINGS = 12
 LEAST_STEP = 0.1
+# Passes over all rows where terms were sought in a sample; the mean share of its spread that f moves by in the last.
+N_PASSES, SAME = 6, 2e-3
 # Models of more columns are fitted by rounds of MacKay's updates, and not averaged over hyper-parameters.
 MAX_EXACT = 900
 N_ROUNDS = 12
@@ -75,12 +77,14 @@ def fit_additive(
     within: Sequence[Term] | None = None,
     enough: Callable[[], bool] = lambda: False,
     calibrate: bool = True,
+    everything: Everything | None = None,
 ) -> Additive:
     """Finds the terms and fits them. Each latent function has its own tests, smoothness and noise; they share terms.
 
     `n_levels` says which inputs are categories. `clusters` are found unless given, `within` some sets of inputs where
     these are given; a constant target has none. Once `enough` says so, no more terms are sought. With `calibrate`, a
-    fit with much freedom for its rows is widened by what it missed rows by that it had not seen.
+    fit with much freedom for its rows is widened by what it missed rows by that it had not seen. Where the rows are a
+    sample, `everything` is all of them: terms are sought in the sample and fitted to all.
     """
     levels = [0] * x.shape[1] if n_levels is None else n_levels
     asked: dict[str, Any] = dict(clusters=clusters, within=within, enough=enough)
@@ -125,6 +129,9 @@ def fit_additive(
                 basis, models = _settle(again, rows, found)
         f, variance, models = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS)
         rows = data.rows(f, variance)
+    if everything is not None:
+        report(f"fitting {len(basis.terms)} terms to all {everything.n_rows:,} rows")
+        basis, models, rows = _to_all(data, basis, models, [each.faint for each in rows], everything)
     posteriors = [_posterior(basis, model, each, rng) for model, each in zip(models, rows, strict=True)]
     means, roots, noise = zip(*posteriors, strict=True)
     terms, variances = SumOfTerms(basis, means, roots), np.array(noise, dtype=float)
@@ -281,26 +288,60 @@ def _reweight(data: _Data, basis: Basis, models, f, variance, n_rounds: int):
         before = f
         f, variance = _at_rows(data, models)
         moved = float(np.mean(np.abs(f - before)))
-        if moved < 2e-3 * share * max(float(f.std()), 1e-3):
+        if moved < SAME * share * max(float(f.std()), 1e-3):
             break
         share = share if moved < last else max(0.5 * share, LEAST_STEP)
         last = moved
     return f, variance, models
 
 
-def _at_rows(data: _Data, models):
+def _to_all(data: _Data, basis: Basis, models, faint: list[bool], everything: Everything):
+    """Of all rows, from those of a sample: the basis, which may grow once more, the models, and the rows."""
+    systems, working = data.systems, data.working
+
+    def rows_of(k: int) -> Rows:
+        def respond(values, targets, weight):
+            own = working.of(targets, weight)
+            if isinstance(own, Plain):
+                return targets[:, k], weight
+            f, variance = _at(models, own.start, values)
+            response = own.responses(f, variance)[k]
+            return response.z, response.w
+
+        known = None if isinstance(working, Plain) else working.responses(*_at_rows(data, models))[k].noise_variance
+        return Rows(systems, Streamed(systems, everything, respond), known, blocks=basis.blocks, faint=faint[k])
+
+    if isinstance(working, Plain):
+        rows = [rows_of(k) for k in range(len(models))]
+        return *_settle(basis, rows, models), rows
+    share, rows = working.step, None
+    for _ in range(math.ceil(N_PASSES / share)):
+        new = [rows_of(k) for k in range(len(models))]
+        if rows is not None:
+            new = [one.between(other, share, basis.blocks) for one, other in zip(new, rows, strict=True)]
+        rows, before = new, _at_rows(data, models)[0]
+        models = _models(basis, rows, models, n_rounds=2, is_last=False)
+        f = _at_rows(data, models)[0]
+        if float(np.mean(np.abs(f - before))) < SAME * share * max(float(f.std()), 1e-3):
+            break
+    return basis, models, rows
+
+
+def _at(models, start, values):
+    """f and its variance at rows given by the values of their functions."""
     means, variances = [], []
-    for model in models:
-        if model is None:
-            level = data.working.start[:, len(means)]
-            means.append(level)
-            variances.append(np.zeros_like(level))
-            continue
-        each = [(model.at(values), model.variance_at(values)) for values, *_ in model.rows.source.chunks()]
-        mean, variance = (np.concatenate(part) for part in zip(*each, strict=True))
-        means.append(mean)
-        variances.append(variance)
+    for k, model in enumerate(models):
+        means.append(start[:, k] if model is None else model.at(values))
+        variances.append(np.zeros(len(start)) if model is None else model.variance_at(values))
     return np.stack(means, axis=1), np.stack(variances, axis=1)
+
+
+def _at_rows(data: _Data, models):
+    parts = range(0, len(data.working.start), CHUNK)
+    start = data.working.start
+    each = [_at(models, start[i : i + CHUNK], [v[i : i + CHUNK] for v in data.values]) for i in parts]
+    means, variances = zip(*each, strict=True)
+    return np.concatenate(means), np.concatenate(variances)
 
 
 def _posterior(basis: Basis, model: Model | None, rows: Rows, rng):

@@ -4,7 +4,7 @@ import datetime
 import decimal
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ MISSING_WORDS = frozenset({"?", "", "NA", "N/A", "nan", "NaN", "null", "None"})
 # How text writes booleans, besides as Python does.
 BOOLEAN_WORDS = {"0": False, "false": False, "FALSE": False, "1": True, "true": True, "TRUE": True}
 # The parts of a datetime, and the levels of those that come round again.
-_PARTS = {
+PARTS = {
     "time": (),
     "month": tuple(range(1, 13)),
     "weekday": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
@@ -99,9 +99,9 @@ class Column:
         demand(bool(levels) == (d["kind"] != "number"), "levels for every kind but a number", d)
         demand(d["kind"] != "boolean" or levels == (False, True), "the levels false, true of a boolean", levels)
         if d["part"] is not None:
-            demand(isinstance(d["part"], str) and d["part"] in _PARTS, "a part of a datetime", d["part"])
-            demand(d["kind"] == ("ordered" if _PARTS[d["part"]] else "number"), "the kind of that part", d["kind"])
-            demand(levels == _PARTS[d["part"]], "the levels of that part", levels)
+            demand(isinstance(d["part"], str) and d["part"] in PARTS, "a part of a datetime", d["part"])
+            demand(d["kind"] == ("ordered" if PARTS[d["part"]] else "number"), "the kind of that part", d["kind"])
+            demand(levels == PARTS[d["part"]], "the levels of that part", levels)
         for name in ("centre", "scale", "tail"):
             is_number = isinstance(d[name], int | float) and not isinstance(d[name], bool)
             demand(is_number and abs(d[name]) <= _LARGEST, f"a finite number for {name}", d[name])
@@ -119,9 +119,9 @@ def describe(
     if kind == "datetime":
         when = instants(series, source)
         time = scaled(Column(f"{source} (time)", source, "number", "time"), part_of(when, "time"), weight)
-        varying = [part for part in _PARTS if part != "time" and len(pd.unique(part_of(when, part)[when.notna()])) > 1]
+        varying = [part for part in PARTS if part != "time" and len(pd.unique(part_of(when, part)[when.notna()])) > 1]
         return [time] + [
-            Column(f"{source} ({part})", source, "ordered", part, _PARTS[part], has_missing=time.has_missing)
+            Column(f"{source} ({part})", source, "ordered", part, PARTS[part], has_missing=time.has_missing)
             for part in varying
         ]
     if kind == "number":
@@ -278,11 +278,19 @@ def levels_of(series: pd.Series, source: str, kind: str) -> tuple[Level, ...]:
     is_declared = kind == "ordered" and isinstance(series.dtype, pd.CategoricalDtype)
     values = series.cat.categories.tolist() if is_declared else factor(series, source)[1]
     labels = [_label(value) for value in values if is_declared or not _is_missing(value)]
+    return unified(labels) if is_declared else in_order(unified(labels))
+
+
+def unified(labels: Iterable[Level]) -> tuple[Level, ...]:
+    """Each level once; where text, booleans and numbers stand side by side, all as text."""
+    labels = list(labels)
     if len({str if isinstance(v, str) else bool if isinstance(v, bool) else float for v in labels}) > 1:
         labels = [key_of(label) for label in labels]
-    labels = list({key_of(label): label for label in labels}.values())
-    if is_declared:
-        return tuple(labels)
+    return tuple({key_of(label): label for label in labels}.values())
+
+
+def in_order(labels: Sequence[Level]) -> tuple[Level, ...]:
+    """Levels by value where all are numbers, else by text."""
     order = [_number(label) for label in labels]
     if any(value is None or math.isnan(value) for value in order):
         return tuple(sorted(labels, key=str))
@@ -326,11 +334,11 @@ def scaled(column: Column, values: Float[np.ndarray, " n"], weight: Float[np.nda
     column = replace(column, has_missing=not present.all())
     if not present.any():
         return column
-    centre, scale, tail = _scaling(values[present], weight[present])
+    centre, scale, tail = scaling(values[present], weight[present])
     return replace(column, centre=centre, scale=scale, tail=tail)
 
 
-def _scaling(x: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> tuple[float, float, float]:
+def scaling(x: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> tuple[float, float, float]:
     """Mean, sd and no tail where every value lies within 6 sd; else median, robust sd and where the tails begin."""
     # sums over sorted distinct values: neither the order of rows nor how often one is written changes a digit
     x, place = np.unique(x, return_inverse=True)

@@ -22,9 +22,8 @@ from vertebra.fitting import (
     SCHEMES,
     Outcome,
     TrainedEstimator,
-    class_rows,
-    conclude,
     ensemble_of,
+    fit_classifier,
     fit_regressor,
     network_words,
     threads,
@@ -37,10 +36,14 @@ from vertebra.predictive import Predictive
 from vertebra.remainder import blend, is_something_left
 from vertebra.skeleton import Skeleton, additive, chain
 from vertebra.sparsity import clusters_of, group_lasso_path
+from vertebra.stream import StreamedRows
+from vertebra.sums import HeldTable
 from vertebra.surface import N_DRAWS, HybridSurface, NetworkSurface, TermSurface
-from vertebra.tabular import MOST_LEVELS, Rows, check_count, first_direction, marginal_rows, seed_of
+from vertebra.tabular import MOST_LEVELS, Rows, Targets, check_count, marginal_rows, seed_of
 from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
 
+# Of more rows, terms are sought in a sample of so many.
+MOST_SEARCHED = 100_000
 # What can be built on clusters and taken apart into terms.
 SCHEMES_OF_TERMS = [name for name in SCHEMES if name != "deep_ensemble"]
 
@@ -86,32 +89,37 @@ class _Additive(Explanations, TrainedEstimator):
     def _fit_additive(
         self,
         rows: Rows,
-        targets: Float[np.ndarray, "n k"],
-        working_of: Callable[[Float[np.ndarray, " n"]], Working],
+        stream: StreamedRows | None,
+        targets: Targets,
+        working_of: Callable[[Float[np.ndarray, "n m"], Float[np.ndarray, " n"]], Working],
         likelihood: Likelihood,
-        y: Float[np.ndarray, "n m"],
     ) -> "Outcome":
         """Finds the terms in closed form, and fits the scheme's network on their clusters where one is asked for.
 
-        `targets` (standardised) is what categories of many levels and the group lasso look at, `y` what a network fits.
+        Of very many rows the terms are sought in a sample, and fitted to all of them.
         """
-        n, p = rows.matrix.shape
-        check_memory(8.0 * (2.0 * n * p * 55 + 6 * 3200.0**2), "This fit")
         given = self._clusters_given()
         if given is None and self.warm_start and hasattr(self, "_found"):
             given = [tuple(term) for term in self._found]
         seed = seed_of(self.random_state)
-        direction = first_direction(targets, rows.weight)
-        with self._control() as control, threads(n):
+        with self._control() as control, threads(len(rows.y)):
+            if stream is not None:
+                stream.training.report = control.report
             within = None
             if self.structure == "group_lasso" and given is None:
                 control.report("fitting a path of group-lasso penalties")
-                x, _ = self._encode(rows, direction, most_levels=0, fill=True)
-                within = self._group_lasso(x, targets)
-            x, n_levels = self._encode(rows, direction, most_levels=MOST_LEVELS, fill=False)
+                x, _ = self._encode(rows, stream, targets, most_levels=0, fill=True)
+                within = self._group_lasso(*_some(seed, x, targets.seen(targets.y)))
+            x, n_levels = self._encode(rows, stream, targets, most_levels=MOST_LEVELS, fill=False)
+            everything, all_rows, y = stream, rows, targets.y
+            if stream is None and len(x) > MOST_SEARCHED:
+                everything = HeldTable(x, y, rows.weight)
+                x, y, *parts = _some(seed, x, y, *rows)
+                rows = Rows(*parts)
+            check_memory(8.0 * (2.0 * x.size * 55 + 6 * 3200.0**2), "This fit")
             found = fit_additive(
                 x,
-                working_of(rows.weight),
+                working_of(y, rows.weight),
                 rows.weight,
                 n_levels=n_levels,
                 rng=np.random.default_rng(seed),
@@ -119,6 +127,7 @@ class _Additive(Explanations, TrainedEstimator):
                 clusters=given,
                 within=within,
                 enough=control.enough,
+                everything=everything,
             )
             self._structures, self._likelihood, self._found = found.structures, found.likelihood, found.clusters
             self._surface: Any = TermSurface(found.terms, seed)
@@ -128,10 +137,12 @@ class _Additive(Explanations, TrainedEstimator):
             notes, warnings = ["fitted in closed form: nothing was trained by steps of a gradient."], []
             predictive: Predictive | None = Predictive(self._likelihood, *found.left_out)
             method = LEFT_OUT
+            if everything is not None:
+                notes.append(f"terms were sought in {len(x):,} of the rows, and fitted to all {everything.n_rows:,}.")
             if self.scheme != "auto" and found.clusters:
                 control.report(f"fitting {self.scheme} on {len(found.clusters)} clusters")
-                x, _ = self._encode(rows, direction, most_levels=0, fill=True)
-                fitted = self._fit_scheme(found.clusters, likelihood, x, y, rows.weight, control)
+                x, _ = self._encode(all_rows, stream, targets, most_levels=0, fill=True)
+                fitted = self._fit_scheme(found.clusters, likelihood, x, targets.y, all_rows.weight, control, stream)
                 notes, warnings = network_words(fitted)
                 predictive = None
             elif self.clusters is None and self.remainder and not control.enough():
@@ -148,7 +159,7 @@ class _Additive(Explanations, TrainedEstimator):
             warnings.append(f"{control.ended}: some terms, or a remainder, may not have been looked for.")
         if not found.clusters and isinstance(self._surface, TermSurface):
             notes.append("no input was found to act: predictions are the mean.")
-        return Outcome(predictive, notes, warnings, method)
+        return Outcome(predictive, notes, warnings, method, rows)
 
     def _fit_remainder(self, found: Additive, x, n_levels, rows: Rows, y, control: Control):
         """Adds what the terms leave out, if anything; returns what is then said of rows left out, how, and warnings."""
@@ -156,7 +167,7 @@ class _Additive(Explanations, TrainedEstimator):
             return None
         control.report("looking at what the terms leave")
         terms: TermSurface = self._surface
-        direction = first_direction(y, rows.weight)
+        direction = Targets(y, rows.weight).direction(y)
         settings: Any = dict(most_levels=0, fill=True, rng=np.random.default_rng(terms.seed))
         encoding, inputs, _ = encode(x, direction, rows.weight, n_levels, [False] * len(n_levels), **settings)
         if not is_something_left(inputs, y - found.left_out[0], rows.weight):
@@ -178,13 +189,13 @@ class _Additive(Explanations, TrainedEstimator):
         predictive = Predictive(self._likelihood, both.said.mean, both.said.variance + both.said.fewer)
         return predictive, BOTH_LEFT_OUT, network_words(fitted)[1]
 
-    def _fit_scheme(self, clusters, likelihood: Likelihood, x, y, weight, control: Control) -> Fitted:
+    def _fit_scheme(self, clusters, likelihood: Likelihood, x, y, weight, control: Control, stream) -> Fitted:
         settings = SCHEMES[self.scheme]
         widths = (*settings["widths"], likelihood.n_latent(y.shape[1]))
         depth = len(getattr(schemes, self.scheme)(widths, **settings["options"]))
         skeleton = additive(x.shape[1], clusters=clusters, depth=depth)
         given: Any = likelihood, x, y, weight, control
-        fitted = self._train(skeleton, self.scheme, widths, *given, n_steps=self.n_steps)
+        fitted = self._train(skeleton, self.scheme, widths, *given, n_steps=self.n_steps, stream=stream)
         rows = marginal_rows(x, weight)
         self._surface = NetworkSurface(fitted.network, rows, seed_of(self.random_state), self.scheme, widths)
         self._likelihood = fitted.likelihood
@@ -208,6 +219,15 @@ class _Additive(Explanations, TrainedEstimator):
                 raise ValueError(f"`clusters` must hold groups of inputs, got {cluster!r}.")
             clusters.append(tuple(sorted({self._position(name) for name in cluster})))
         return clusters
+
+
+def _some(seed: int, *arrays: np.ndarray) -> list[np.ndarray]:
+    """The same rows of all arrays, no more than are searched."""
+    n = len(arrays[0])
+    if n <= MOST_SEARCHED:
+        return list(arrays)
+    chosen = np.sort(np.random.default_rng(seed).choice(n, MOST_SEARCHED, replace=False))
+    return [each[chosen] for each in arrays]
 
 
 class AdditiveRegressor(RegressorPredictions, _Additive):
@@ -303,16 +323,16 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         fit_regressor(self, X, y, sample_weight, self._fit_rows)
         return self
 
-    def _fit_rows(self, rows: Rows) -> "Outcome":
-        z = self._standardise(rows.y, rows.weight)
+    def _fit_rows(self, rows: Rows, stream: StreamedRows | None) -> "Outcome":
+        z = self._standardise(rows, stream)
         kind = {
             "gaussian": Plain,
             "heteroscedastic": UnevenNoise,
             "student_t": HeavyTails,
             "poisson": Counts,
         }[self.likelihood]
-        targets = np.log1p(z) if self.likelihood == "poisson" else z
-        return self._fit_additive(rows, targets, lambda weight: kind(z, weight), LIKELIHOODS[self.likelihood](), z)
+        targets = Targets(z, rows.weight, np.log1p if self.likelihood == "poisson" else lambda z: z)
+        return self._fit_additive(rows, stream, targets, kind, LIKELIHOODS[self.likelihood]())
 
 
 class AdditiveClassifier(ClassifierPredictions, _Additive):
@@ -326,13 +346,16 @@ class AdditiveClassifier(ClassifierPredictions, _Additive):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveClassifier":
         """Finds the structure, fits the network on it, and keeps its posterior."""
         self._check_additive()
-        rows, codes, targets = class_rows(self, X, y, sample_weight)
-        n_classes = len(self.classes_)
-        outcome = self._fit_additive(
-            rows, targets, lambda weight: Classes(codes, n_classes, weight), self._likelihood_asked, rows.y
-        )
-        conclude(self, rows, outcome, n_classes)
+        fit_classifier(self, X, y, sample_weight, self._fit_rows)
         return self
+
+    def _fit_rows(self, rows: Rows, stream: StreamedRows | None, targets: Targets) -> "Outcome":
+        n_classes = len(self.classes_)
+
+        def working_of(codes, weight):
+            return Classes(codes[:, 0].astype(int), n_classes, weight)
+
+        return self._fit_additive(rows, stream, targets, working_of, self._likelihood_asked)
 
 
 # Which noise can be taken from rows left out.
@@ -365,15 +388,17 @@ class _Skeleton(TrainedEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _fit_skeleton(self, rows: Rows, targets, likelihood: Likelihood, y, scheme: str) -> "Outcome":
-        settings, seed = SCHEMES[scheme], seed_of(self.random_state)
-        x, _ = self._encode(rows, first_direction(targets, rows.weight), most_levels=0, fill=True)
+    def _fit_skeleton(
+        self, rows: Rows, stream: StreamedRows | None, targets: Targets, likelihood: Likelihood, scheme: str
+    ) -> "Outcome":
+        settings, seed, y = SCHEMES[scheme], seed_of(self.random_state), targets.y
+        x, _ = self._encode(rows, stream, targets, most_levels=0, fill=True)
         below, skeleton = self._shape(x.shape[1], settings["widths"], settings.get("activation", "tanh"))
         widths = (*below, likelihood.n_latent(y.shape[1]) // len(skeleton.outputs))
 
         with self._control() as control, threads(len(x)):
             given: Any = likelihood, x, y, rows.weight, control
-            fitted = self._train(skeleton, scheme, widths, *given, n_steps=self.n_steps)
+            fitted = self._train(skeleton, scheme, widths, *given, n_steps=self.n_steps, stream=stream)
         self.skeleton_ = skeleton
         notes, warnings = network_words(fitted)
         if control.ended:
@@ -381,13 +406,13 @@ class _Skeleton(TrainedEstimator):
         if scheme != "deep_ensemble":
             self._surface = NetworkSurface(fitted.network, marginal_rows(x, rows.weight), seed, scheme, widths)
             self._likelihood = fitted.likelihood
-            return Outcome(None, notes, warnings)
+            return Outcome(None, notes, warnings, rows=rows)
         self._surface, said = ensemble_of(fitted, x, y, rows.weight, about=(seed, scheme, widths))
         asked = self.likelihood  # type: ignore[attr-defined]
         self._likelihood = noise(said, y, rows.weight, kinds=("gaussian", "student_t") if asked == "auto" else (asked,))
         notes.append(f"{len(fitted.networks)} networks are averaged; the noise is from rows they had not seen.")
         predictive = Predictive(self._likelihood, said.mean, said.variance + said.fewer)
-        return Outcome(predictive, notes, warnings, FOLD_LEFT_OUT)
+        return Outcome(predictive, notes, warnings, FOLD_LEFT_OUT, rows)
 
     def _shape(self, n_inputs: int, usual: Sequence[int], activation: str) -> tuple[list[int], Skeleton]:
         """The widths below the outputs, and the skeleton: a chain over all inputs unless one is given."""
@@ -469,15 +494,15 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
         fit_regressor(self, X, y, sample_weight, self._fit_rows)
         return self
 
-    def _fit_rows(self, rows: Rows) -> "Outcome":
-        z = self._standardise(rows.y, rows.weight)
+    def _fit_rows(self, rows: Rows, stream: StreamedRows | None) -> "Outcome":
+        z = self._standardise(rows, stream)
         scheme, likelihood = self.scheme, self._noises[self.likelihood]()
         if scheme == "auto":
             is_enough = len(rows.y) >= SCHEMES["deep_ensemble"]["n_restarts"]
             scheme = "deep_ensemble" if is_enough and self.likelihood in NOISES_OF_ENSEMBLES else "random_features"
         if scheme == "deep_ensemble":
             likelihood = Gaussian()  # while members train
-        return self._fit_skeleton(rows, z, likelihood, z, scheme)
+        return self._fit_skeleton(rows, stream, Targets(z, rows.weight), likelihood, scheme)
 
 
 class SkeletonClassifier(ClassifierPredictions, _Skeleton):
@@ -489,8 +514,9 @@ class SkeletonClassifier(ClassifierPredictions, _Skeleton):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SkeletonClassifier":
         """Trains the network by the ELBO."""
         self._check_settings(self.scheme, SCHEMES_OF_TERMS)
-        rows, _, targets = class_rows(self, X, y, sample_weight)
-        scheme = "random_features" if self.scheme == "auto" else self.scheme
-        outcome = self._fit_skeleton(rows, targets, self._likelihood_asked, rows.y, scheme)
-        conclude(self, rows, outcome, len(self.classes_))
+        fit_classifier(self, X, y, sample_weight, self._fit_rows)
         return self
+
+    def _fit_rows(self, rows: Rows, stream: StreamedRows | None, targets: Targets) -> "Outcome":
+        scheme = "random_features" if self.scheme == "auto" else self.scheme
+        return self._fit_skeleton(rows, stream, targets, self._likelihood_asked, scheme)

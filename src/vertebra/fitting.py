@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from sklearn.base import is_classifier
 from threadpoolctl import threadpool_limits
 
-from vertebra import schemes
+from vertebra import cluster, schemes
 from vertebra.calibration import LeftOut, doubt, left_out
+from vertebra.checkpoint import Checkpoint
+from vertebra.column import in_order
 from vertebra.control import Control
 from vertebra.diagnostics import coverage_words, summary, uneven_noise, worse_than_linear
 from vertebra.distributions import Gaussian as GaussianPosterior
@@ -21,8 +23,9 @@ from vertebra.network import build
 from vertebra.predictive import Predictive
 from vertebra.profile import profile
 from vertebra.skeleton import Skeleton
+from vertebra.stream import Known, StreamedRows, Training, as_parquet, is_stream
 from vertebra.surface import EnsembleSurface
-from vertebra.tabular import Rows, TableEstimator, canonical, check_count, seed_of, target_names
+from vertebra.tabular import Rows, TableEstimator, Targets, canonical, check_count, seed_of, target_names
 
 # What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
 SCHEMES: dict[str, dict[str, Any]] = {
@@ -78,6 +81,7 @@ class TrainedEstimator(TableEstimator):
         control: Control,
         *,
         n_steps: int | None,
+        stream: StreamedRows | None = None,
     ) -> Fitted:
         """Networks trained side by side, watched; with folds, where the scheme has some, as far as there are rows."""
         settings = SCHEMES[scheme]
@@ -121,12 +125,15 @@ class Outcome(NamedTuple):
     notes: list[str]
     warnings: list[str]
     method: str = LEFT_OUT  # how they were left out
+    rows: Any = None  # those that it looked at: all, or a sample of them
 
 
-def conclude(model: Any, rows: Rows, outcome: Outcome, n_classes: int = 0) -> None:
+def conclude(model: Any, rows: Rows, stream: StreamedRows | None, outcome: Outcome, n_classes: int = 0) -> None:
     """What the rows looked like, how well they are predicted, beside a linear model, and what to think of it."""
     n_levels = [len(column.levels) for column in model.schema_.columns]
-    model._profile = profile(*rows, model.schema_.columns, n_classes)
+    n, weight = (len(rows.y), float(rows.weight.sum())) if stream is None else (stream.n_rows, stream.weight)
+    rows = outcome.rows
+    model._profile = profile(*rows, model.schema_.columns, n_classes)._replace(n_rows=n, weight=weight)
     model._linear = fit_linear(*rows, n_levels, classes=n_classes)
     notes, warnings, figures = list(outcome.notes), list(outcome.warnings), {}
     model.evaluation_ = None
@@ -145,47 +152,110 @@ def conclude(model: Any, rows: Rows, outcome: Outcome, n_classes: int = 0) -> No
     model.diagnostics_ = summary(notes, warnings, figures)
 
 
-def fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows], Outcome]) -> None:
+def fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows, StreamedRows | None], Outcome]) -> None:
     """Reads the table, and fits all rows; or with `conformal` some of them, and calibrates intervals on the others."""
-    matrix, weight = model._read(X, sample_weight)
-    targets = model._targets(y, len(matrix))
-    model.target_names_ = target_names(y)
-    rows = canonical(matrix, targets, weight)
-    if len(rows.y) < 2:
-        raise ValueError(f"`X` must have at least 2 different rows of weight above 0, got n_samples = {len(rows.y)}.")
     model._conformal = None
-    if not model.conformal:
-        conclude(model, rows, fit_rows(rows))
-        return
+    if is_stream(X):
+        if model.likelihood not in model._noises:
+            raise ValueError(f"`likelihood` must be one of {', '.join(model._noises)}, got {model.likelihood!r}.")
+        stream, known = _streamed(model, X, y, sample_weight)
+        model._single = isinstance(y, str)
+        stream.standard = model._standardise_streamed(known.targets)
+        rows = Rows(*stream.taken(known.sample))
+        held = Rows(*stream.taken(known.held)) if model.conformal else None
+    else:
+        matrix, weight = model._read(X, sample_weight)
+        targets = model._targets(y, len(matrix))
+        model.target_names_ = target_names(y)
+        rows, held, stream = canonical(matrix, targets, weight), None, None
+        if len(rows.y) < 2:
+            raise ValueError(
+                f"`X` must have at least 2 different rows of weight above 0, got n_samples = {len(rows.y)}."
+            )
+        if model.conformal:
+            rows, held = _set_aside(rows, seed_of(model.random_state))
+    outcome = fit_rows(rows, stream)
+    if model.conformal:
+        predictive = model._predictive_of(model._encoding(held.matrix))
+        scores = np.abs(predictive.away((held.y - model._y_mean) / model._y_scale))
+        # a row that stands there twice is one row to calibrate on
+        model._conformal = np.sort(scores, axis=0)
+    conclude(model, rows, stream, outcome)
+    _finish(stream)
+
+
+def _set_aside(rows: Rows, seed: int) -> tuple[Rows, Rows]:
+    """The rows to fit, and those that intervals are calibrated on."""
     n_out = round(CALIBRATION_SHARE * len(rows.y))
     if n_out < 1 or len(rows.y) - n_out < 2:
         raise ValueError(f"`conformal=True` needs at least 4 rows, got {len(rows.y)}.")
-    order = np.random.default_rng(seed_of(model.random_state)).permutation(len(rows.y))
+    order = np.random.default_rng(seed).permutation(len(rows.y))
     out, kept = np.sort(order[:n_out]), np.sort(order[n_out:])
-    fitted = Rows(*(part[kept] for part in rows))
-    outcome = fit_rows(fitted)
-    held = Rows(*(part[out] for part in rows))
-    predictive = model._predictive_of(model._encoding(held.matrix))
-    scores = np.abs(predictive.away((held.y - model._y_mean) / model._y_scale))
-    # a row that stands there twice is one row to calibrate on
-    model._conformal = np.sort(scores, axis=0)
-    conclude(model, fitted, outcome)
+    return Rows(*(part[kept] for part in rows)), Rows(*(part[out] for part in rows))
 
 
-def class_rows(model: Any, X, y, sample_weight) -> tuple[Rows, np.ndarray, Float[np.ndarray, "n k"]]:
-    """The rows of a classifier, their classes' codes, and standardised indicators of these."""
-    matrix, weight = model._read(X, sample_weight)
-    codes = model._classes(y, len(matrix))
-    model.target_names_ = target_names(y)
-    rows = canonical(matrix, codes[:, None].astype(float), weight)
-    codes = rows.y[:, 0].astype(int)
-    if len(np.unique(codes)) < 2:
+def _streamed(model: Any, X, y, sample_weight) -> tuple[StreamedRows, Known]:
+    """A table in files, after the first pass over it: its schema is the model's from here on."""
+    targets = [y] if isinstance(y, str) else y
+    if not isinstance(targets, list | tuple) or not all(isinstance(each, str) for each in targets):
+        raise ValueError(f"`y` must name the target, a column of the files, got {type(y).__name__}.")
+    if sample_weight is not None and not isinstance(sample_weight, str):
+        raise ValueError(f"`sample_weight` must name a column of the files, got {type(sample_weight).__name__}.")
+    is_class = is_classifier(model)
+    if is_class and len(targets) > 1:
+        raise ValueError(f"`y` must name one target for classes, got {len(targets)}.")
+    table = as_parquet(X)
+    settings = {k: v for k, v in model.get_params(deep=False).items() if k not in ("verbose", "checkpoint")}
+    about = {"model": type(model).__name__, "settings": settings, "table": table.about(), "y": y, "w": sample_weight}
+    path = getattr(model, "checkpoint", None)
+    training = Training(
+        table,
+        targets,
+        sample_weight,
+        is_class=is_class,
+        feature_types=model.feature_types,
+        conformal=getattr(model, "conformal", False),
+        seed=seed_of(model.random_state),
+        checkpoint=None if path is None else Checkpoint(cluster.own_path(path), about),
+    )
+    with model._control() as control:
+        training.report = control.report
+        known = training.survey()
+    model._learned(known.schema())
+    model.target_names_ = list(targets)
+    return StreamedRows(training, known, model.schema_, lambda y: y), known
+
+
+def _finish(stream: StreamedRows | None) -> None:
+    """A fit that is done needs no checkpoint."""
+    if stream is not None and stream.training.checkpoint is not None:
+        stream.training.checkpoint.remove()
+
+
+def fit_classifier(
+    model: Any, X, y, sample_weight, fit_rows: Callable[[Rows, StreamedRows | None, Targets], Outcome]
+) -> None:
+    """Reads the table and fits its classes."""
+    if is_stream(X):
+        stream, known = _streamed(model, X, y, sample_weight)
+        model.classes_ = np.array(in_order(known.targets[0].levels))
+        stream.training.classes(model.classes_.tolist())
+        rows = Rows(*stream.taken(known.sample))
+    else:
+        matrix, weight = model._read(X, sample_weight)
+        codes = model._classes(y, len(matrix))
+        model.target_names_ = target_names(y)
+        rows, stream = canonical(matrix, codes[:, None].astype(float), weight), None
+    if len(np.unique(rows.y)) < 2:
         raise ValueError("`y` must have at least 2 classes among the rows of weight above 0, got 1 class.")
     n_classes = len(model.classes_)
-    hits = (codes[:, None] == np.arange(1 if n_classes == 2 else 0, n_classes)).astype(float)
-    centre = rows.weight @ hits / rows.weight.sum()
+    shown = np.arange(1 if n_classes == 2 else 0, n_classes)
+    centre = rows.weight @ (rows.y == shown) / rows.weight.sum()
     spread = np.sqrt(np.maximum(centre * (1.0 - centre), 1e-12))
-    return rows, codes, (hits - centre) / spread
+    # standardised indicators of the classes
+    targets = Targets(rows.y, rows.weight, lambda codes: ((codes == shown) - centre) / spread)
+    conclude(model, rows, stream, fit_rows(rows, stream, targets), n_classes)
+    _finish(stream)
 
 
 def ensemble_of(

@@ -1,6 +1,6 @@
 """The ways to predict: of regressors and of classifiers, on any posterior of f."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +22,9 @@ from vertebra.likelihoods import (
     StudentT,
 )
 from vertebra.predictive import Predictive, sample_of
-from vertebra.tabular import TableEstimator, check_count, check_level, seed_of
+from vertebra.stream import StreamedRows
+from vertebra.survey import Facts
+from vertebra.tabular import Rows, TableEstimator, check_count, check_level, seed_of
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     "gaussian": Gaussian,
@@ -174,8 +176,11 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
             )
         return np.asarray(self._noises[self.likelihood]().check(targets), np.float64)
 
-    def _standardise(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, "n k"]:
+    def _standardise(self, rows: Rows, stream: StreamedRows | None) -> Float[np.ndarray, "n k"]:
         """y of mean 0 and sd 1, undone outside; counts stay as they are."""
+        y, weight = rows.y, rows.weight
+        if stream is not None:
+            return stream.standard(y)
         if self.likelihood == "poisson":
             self._y_mean, self._y_scale = np.zeros(y.shape[1]), np.ones(y.shape[1])
             return y
@@ -185,6 +190,15 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         flat = spread <= 1e-12 * np.maximum(np.abs(self._y_mean), 1e-290)
         self._y_scale = np.where(flat, 1.0, spread)
         return (y - self._y_mean) / self._y_scale
+
+    def _standardise_streamed(self, targets: Sequence[Facts]) -> Callable[[Any], Any]:
+        """The same by what a first pass found of all rows."""
+        self._y_mean = np.array([0.0 if self.likelihood == "poisson" else each.moments.mean for each in targets])
+        spread = np.array([each.moments.sd for each in targets])
+        is_flat = spread <= 1e-12 * np.maximum(np.abs(self._y_mean), 1e-290)
+        self._y_scale = np.where(is_flat | (self.likelihood == "poisson"), 1.0, spread)
+        check, mean, scale = self._noises[self.likelihood]().check, self._y_mean, self._y_scale
+        return lambda y: (np.asarray(check(y), np.float64) - mean) / scale
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

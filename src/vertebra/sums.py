@@ -5,6 +5,7 @@ rows at a time (`Source`). Sums of parts of the rows are worked out by several t
 rows, so that they do not depend on which thread was first.
 """
 
+import copy
 import itertools
 import math
 import os
@@ -57,6 +58,44 @@ class Held:
         return added(lambda chunk: work(*chunk), self.chunks(), 1 if len(self.y) < ROWS_FOR_THREADS else cores())
 
 
+@runtime_checkable
+class Everything(Protocol):
+    """All rows of a fit, of which some are searched: sums over them from inputs, targets and weights."""
+
+    n_rows: int
+
+    def total(self, work: Callable[[Any, Any, Any], Sums]) -> Sums: ...
+
+
+class HeldTable:
+    """All rows, in memory."""
+
+    def __init__(self, x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]):
+        self.x, self.y, self.weight = x, y, weight
+        self.n_rows = len(x)
+
+    def total(self, work: Callable[[Any, Any, Any], Sums]) -> Sums:
+        starts = range(0, self.n_rows, CHUNK)
+        parts = (tuple(each[start : start + CHUNK] for each in (self.x, self.y, self.weight)) for start in starts)
+        return added(lambda part: work(*part), parts, cores())
+
+
+class Streamed:
+    """One response of all rows: `respond` makes it, y and weight, of the functions, the targets and the weights."""
+
+    near = 0.0
+
+    def __init__(self, systems: Sequence[System], everything: Everything, respond: Callable[[Any, Any, Any], Any]):
+        self.systems, self.everything, self.respond = systems, everything, respond
+
+    def total(self, work: Work) -> Sums:
+        def on(x, targets, weight):
+            values = LazyValues(self.systems, x)
+            return work(values, *self.respond(values, targets, weight))
+
+        return self.everything.total(on)
+
+
 class LazyValues:
     """The functions of every input at some rows, an input's worked out when they are first asked for."""
 
@@ -78,16 +117,28 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def added(work: Callable[[Any], Sums], chunks: Iterable[Any], n_threads: int) -> Sums:
-    """Σ work(chunk), in the order of the chunks, by threads; no more chunks than these need are in memory."""
-    total: Sums = []
+def added(
+    work: Callable[[Any], Sums],
+    chunks: Iterable[Any],
+    n_threads: int,
+    *,
+    before: Sums | None = None,
+    after: Callable[[Sums, int], None] = lambda total, n_done: None,
+) -> Sums:
+    """Σ work(chunk), in the order of the chunks, by threads; no more chunks than these need are in memory.
+
+    `before` is where to begin; `after` is told what there is and of how many chunks, whenever one was added.
+    """
+    total: Sums = [each.copy() for each in before or []]
+    n_done = itertools.count(1)
 
     def add(part: Sums) -> None:
         if not total:
             total.extend(np.array(each, dtype=np.float64) for each in part)
-            return
-        for one, other in zip(total, part, strict=True):
-            one += other
+        else:
+            for one, other in zip(total, part, strict=True):
+                one += other
+        after(total, next(n_done))
 
     if n_threads == 1:
         for chunk in chunks:
@@ -140,13 +191,32 @@ class Rows:
         def work(values, y, weight):
             away = y - near
             facts = [np.count_nonzero(weight > 0), weight.sum(), weight @ away, weight @ away**2]
-            return [np.array(facts, dtype=np.float64), *self._sums(blocks, blocks, values, y, weight)]
+            return [np.array(facts, dtype=np.float64), *self._sums(blocks, blocks, values, y, weight, dtype)]
 
-        facts, *sums = self.source.total(work)
+        dtype = np.float32 if self._is_rough and not self.faint else np.float64
+        self._take(blocks, self.source.total(work))
+
+    def _take(self, blocks: Sequence[Block], sums: Sums) -> None:
+        self._raw, near = sums, self.source.near
+        facts, *sums = sums
         self.n, self.total = int(facts[0]), float(facts[1])
         self.mean_y = near + float(facts[2]) / self.total
         self.square = max(float(facts[3] - facts[2] ** 2 / self.total), 0.0)
         self._keep(blocks, blocks, *sums)
+
+    def between(self, other: "Rows", share: float, blocks: Sequence[Block]) -> "Rows":
+        """A share of the way from other rows' sums to these, which were taken of the same blocks.
+
+        Sums are linear in w and wz, the natural parameters of working responses.
+        """
+        rows = copy.copy(self)
+        rows._means, rows._crosses, rows._grams = {}, {}, {}
+        rows._take(blocks, [one + share * (two - one) for one, two in zip(other._raw, self._raw, strict=True)])
+        return rows
+
+    @property
+    def _is_rough(self) -> bool:
+        return any(system.is_rough for system in self.systems)
 
     @property
     def is_constant(self) -> bool:
@@ -159,14 +229,16 @@ class Rows:
         """Over some rows: of the left blocks Σwφ and Σw(y − near)φ, and Σwφφᵀ with the right ones."""
         if not left:
             return []
-        phi = self.columns(left, values)
-        sums = [weight @ phi, (weight * (y - self.source.near)) @ phi]
+        inputs = {i for block in (*left, *right) for i in block.term}
+        values = {i: values[i].astype(dtype, copy=False) for i in inputs}
+        root, away = np.sqrt(weight).astype(dtype), (y - self.source.near).astype(dtype)
+        one = self.columns(left, values)
+        one *= root[:, None]
+        sums = [root @ one, (root * away) @ one]
         if not right:
             return sums
-        root = np.sqrt(weight)[:, None].astype(dtype)
-        one = root * phi.astype(dtype, copy=False)
         # a product with itself is half the work
-        other = one if left is right else root * self.columns(right, values).astype(dtype, copy=False)
+        other = one if left is right else self.columns(right, values) * root[:, None]
         return [*sums, one.T @ other]
 
     def _keep(self, left: Sequence[Block], right: Sequence[Block], *sums: np.ndarray) -> None:
@@ -202,8 +274,7 @@ class Rows:
         # Rough functions in single precision where there is much to do: its error, over a noise that is not faint, is
         # far below the prior's precision of 1.
         work = math.prod(sum(len(b.index) for b in side) for side in (news, others)) * self.n
-        much = work > MUCH_WORK and any(system.is_rough for system in self.systems)
-        dtype = np.float32 if much and not self.faint else np.float64
+        dtype = np.float32 if work > MUCH_WORK and self._is_rough and not self.faint else np.float64
         self._keep(news, others, *self.source.total(lambda *rows: self._sums(news, others, *rows, dtype=dtype)))
 
     def learn_squares(self, blocks: Sequence[Block]) -> None:

@@ -27,6 +27,12 @@ class Schema:
     sources: tuple[str, ...]  # in the order at fit
     named: bool  # whether the names are the user's; else x0, x1, …
 
+    def __post_init__(self) -> None:
+        if clash := _repeated([column.name for column in self.columns]):
+            raise ValueError(
+                f"`X` has columns named like a part of one of its datetimes, rename them: {', '.join(clash)}."
+            )
+
     def matrix(self, X: Any, estimator: str = "the model") -> Float[np.ndarray, "n p"]:
         """A row per row of X and a column per input: numbers scaled, levels as codes, missing NaN, new levels UNSEEN.
 
@@ -91,12 +97,10 @@ def learn(
     if not (np.isfinite(weight).all() and (weight > 0).any()):
         raise ValueError(f"`weight` must be finite, and above 0 in some row, got at most {weight.max()}.")
     sources = tuple(f"x{i}" for i in range(len(table.columns))) if table.names is None else table.names
-    wanted = _wanted(feature_types, sources)
+    wanted = wanted_kinds(feature_types, sources)
     columns: list[Column] = []
     for source, series, kind in zip(sources, table.columns, wanted, strict=True):
         columns += describe(series.loc[weight > 0], source, kind, weight[weight > 0], table.is_array)
-    if clash := _repeated([column.name for column in columns]):
-        raise ValueError(f"`X` has columns named like a part of one of its datetimes, rename them: {', '.join(clash)}.")
     return Schema(tuple(columns), sources, table.names is not None)
 
 
@@ -192,7 +196,7 @@ def _from_narwhals(series: nw.Series) -> pd.Series:
     return pd.Series(series.to_numpy())
 
 
-def _wanted(feature_types: Mapping | Sequence | None, sources: tuple[str, ...]) -> list[str | None]:
+def wanted_kinds(feature_types: Mapping | Sequence | None, sources: tuple[str, ...]) -> list[str | None]:
     """What `feature_types` asks of each source; None leaves it to the rule."""
     wanted: list[Any] = [None] * len(sources)
     if feature_types is None:

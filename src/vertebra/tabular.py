@@ -1,7 +1,7 @@
 """Estimators that read tables: rows in, f out, and files. What all four share."""
 
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +13,10 @@ from sklearn.utils.validation import _check_sample_weight
 
 from vertebra.diagnostics import Diagnostics
 from vertebra.display import answer
-from vertebra.encoding import Encoding, encode
+from vertebra.encoding import Encoding, encode, levels_left
 from vertebra.evaluation import Evaluation, Linear
 from vertebra.profile import Profile
+from vertebra.stream import StreamedRows
 from vertebra.surface import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
 from vertebra.table import Schema, learn
 
@@ -75,29 +76,32 @@ class TableEstimator(BaseEstimator):
         if sample_weight is not None:
             schema = learn(X, weight, self.feature_types)
             matrix = schema.matrix(X, type(self).__name__)
+        self._learned(schema)
+        return matrix, weight
+
+    def _learned(self, schema: Schema) -> None:
         self.schema_ = schema
         self.n_features_in_ = len(schema.sources)
         if schema.named:
             self.feature_names_in_ = np.array(schema.sources, dtype=object)
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        return matrix, weight
 
-    def _encode(self, rows: Rows, target, *, most_levels: int, fill: bool):
+    def _encode(self, rows: Rows, stream: StreamedRows | None, targets: "Targets", *, most_levels: int, fill: bool):
         """The rows as the model reads them, and how many levels the categories left have."""
         columns = self.schema_.columns
         n_levels = [len(c.levels) if c.kind in ("category", "boolean") else 0 for c in columns]
         is_ordered = [c.kind == "ordered" for c in columns]
-        self._encoding, x, left = encode(
-            rows.matrix,
-            target,
-            rows.weight,
-            n_levels,
-            is_ordered,
-            most_levels=most_levels,
-            fill=fill,
-            rng=np.random.default_rng(seed_of(self.random_state)),
-        )
+        settings: Any = dict(most_levels=most_levels, fill=fill)
+        if stream is None:
+            rng = np.random.default_rng(seed_of(self.random_state))
+            direction = targets.direction(targets.y)
+            self._encoding, x, left = encode(
+                rows.matrix, direction, rows.weight, n_levels, is_ordered, rng=rng, **settings
+            )
+        else:
+            fitted = stream.cross_fit(rows.matrix, targets.direction, n_levels, is_ordered, **settings)
+            self._encoding, x, left = fitted.encoding, stream.sample(rows.matrix), levels_left(n_levels, most_levels)
         seen = [column[~np.isnan(column)] for column in rows.matrix.T]
         self._ranges = np.array([[s.min(), s.max()] if len(s) else [0.0, 0.0] for s in seen])
         return x, left
@@ -210,11 +214,25 @@ def target_names(y: Any) -> list[str]:
     return [str(name) if isinstance(name, str | int) and str(name) else "y"]
 
 
-def first_direction(targets: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """One target, or the direction in which several vary most."""
-    if targets.shape[1] == 1:
-        return targets[:, 0]
-    centred = targets - weight @ targets / weight.sum()
-    _, vectors = np.linalg.eigh(centred.T @ (weight[:, None] * centred))
-    direction = vectors[:, -1]
-    return centred @ (direction * (1.0 if direction[np.argmax(np.abs(direction))] > 0 else -1.0))
+class Targets:
+    """The targets of a fit on its own scale, y, and what is looked at for structure: `seen(y)`."""
+
+    def __init__(
+        self,
+        y: Float[np.ndarray, "n m"],
+        weight: Float[np.ndarray, " n"],
+        seen: Callable[[Float[np.ndarray, "_ m"]], Float[np.ndarray, "_ k"]] = lambda y: y,
+    ):
+        self.y, self.seen = y, seen
+        targets = seen(y)
+        self._centre, self._vector = np.zeros(targets.shape[1]), np.ones(targets.shape[1])
+        if targets.shape[1] > 1:
+            self._centre = weight @ targets / weight.sum()
+            centred = targets - self._centre
+            direction = np.linalg.eigh(centred.T @ (weight[:, None] * centred))[1][:, -1]
+            self._vector = direction * (1.0 if direction[np.argmax(np.abs(direction))] > 0 else -1.0)
+
+    def direction(self, y: Float[np.ndarray, "n m"]) -> Float[np.ndarray, " n"]:
+        """One target, or the direction in which several vary most."""
+        targets = self.seen(y)
+        return targets[:, 0] if targets.shape[1] == 1 else (targets - self._centre) @ self._vector

@@ -104,6 +104,10 @@ class Working(Protocol):
         self, f: Float[np.ndarray, "n latent"], variance: Float[np.ndarray, "n latent"]
     ) -> list[Response]: ...
 
+    def of(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> "Working":
+        """The same of other rows, with what was learned from these."""
+        ...
+
     def likelihood(self, noise: list[float]) -> Likelihood: ...
 
 
@@ -121,6 +125,9 @@ class Plain:
 
     def responses(self, f, variance):
         return [Response(target, self.weight, None) for target in self.y.T]
+
+    def of(self, y, weight):
+        return Plain(y, weight)
 
     def likelihood(self, noise):
         return Gaussian(np.sqrt(np.maximum(noise, 1e-12)))
@@ -148,6 +155,9 @@ class Classes:
             p, information = p + share * each, information + share * each * (1.0 - each)
         z, w = bounded(f, self.hits - p, information)
         return [Response(z[:, k], w[:, k] * self.weight, 1.0) for k in range(z.shape[1])]
+
+    def of(self, y, weight):
+        return Classes(y[:, 0].astype(int), self.n_classes, weight)
 
     def expected_log_prob(self, f, variance) -> float:
         """Σ E log p(y | f) over the rows, under q(f)."""
@@ -185,6 +195,9 @@ class Counts:
         z, w = bounded(f, self.y - mu, mu)
         return [Response(z[:, k], w[:, k] * self.weight, 1.0) for k in range(z.shape[1])]
 
+    def of(self, y, weight):
+        return Counts(y, weight)
+
     def likelihood(self, noise):
         return Poisson()
 
@@ -196,7 +209,7 @@ class HeavyTails:
 
     def __init__(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]):
         self.y, self.weight = y, weight
-        self.degrees = 5.0
+        self.degrees, self.is_settled = 5.0, False
         away = np.abs(y - np.median(y, axis=0))
         self.scale = np.maximum(np.median(away, axis=0) * 1.2, 1e-6)
 
@@ -206,11 +219,12 @@ class HeavyTails:
 
     def responses(self, f, variance):
         square = (self.y - f) ** 2 + variance
-        for _ in range(3):
+        for _ in range(0 if self.is_settled else 3):
             each = (self.degrees + 1.0) / (self.degrees + square / self.scale**2)
             self.scale = np.sqrt(self.weight @ (each * square) / self.weight.sum())
             self.scale = np.maximum(self.scale, 1e-6)
-        self.degrees = float(DEGREES[np.argmax([self._log_prob(square, nu) for nu in DEGREES])])
+        if not self.is_settled:
+            self.degrees = float(DEGREES[np.argmax([self._log_prob(square, nu) for nu in DEGREES])])
         each = (self.degrees + 1.0) / (self.degrees + square / self.scale**2)
         return [Response(y, self.weight * w, float(s**2)) for y, w, s in zip(self.y.T, each.T, self.scale, strict=True)]
 
@@ -218,6 +232,11 @@ class HeavyTails:
         constant = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * np.log(nu)
         each = constant - np.log(self.scale) - 0.5 * (nu + 1.0) * np.log1p(square / self.scale**2 / nu)
         return float(np.sum(self.weight @ each))
+
+    def of(self, y, weight):
+        other = HeavyTails(y, weight)
+        other.scale, other.degrees, other.is_settled = self.scale, self.degrees, True
+        return other
 
     def likelihood(self, noise):
         return StudentT(self.scale, self.degrees)
@@ -249,6 +268,11 @@ class UnevenNoise:
             result.append(Response(y, self.weight / noise, 1.0))
             result.append(Response(z, w * self.weight, 1.0))
         return result
+
+    def of(self, y, weight):
+        other = UnevenNoise(y, weight)
+        other.scale = self.scale
+        return other
 
     def likelihood(self, noise):
         return HeteroscedasticGaussian(self.scale)

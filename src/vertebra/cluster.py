@@ -1,0 +1,128 @@
+"""The processes of one fit, on one machine or many, by JAX's own distributed runtime.
+
+`connect` joins them; each then reads its own part of the rows, and what is summed over rows is summed over processes.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+# Seconds after which a process that is no longer heard of is given up.
+HEARTBEAT, INITIAL = 20, 300
+
+
+class Lost(RuntimeError):
+    """Another process of the fit is gone."""
+
+
+def connect(
+    coordinator: str | None = None,
+    n_processes: int | None = None,
+    process: int | None = None,
+    *,
+    local_devices: Sequence[int] | None = None,
+) -> None:
+    """Joins the processes of a fit; to be called before anything else makes JAX look for devices.
+
+    `coordinator` is the address, host:port, of process 0. On a cluster that JAX knows (SLURM, Open MPI, Kubernetes, TPU
+    pods) nothing need be given.
+    """
+    given = coordinator, n_processes, process
+    if any(each is None for each in given) and not all(each is None for each in given):
+        raise ValueError(
+            "`coordinator`, `n_processes` and `process` go together, or are all found by JAX on a cluster; got "
+            f"{coordinator!r}, {n_processes!r} and {process!r}."
+        )
+    if process is not None and n_processes is not None and not 0 <= process < n_processes:
+        raise ValueError(f"`process` must be from 0 to {n_processes - 1}, got {process!r}.")
+    if jax.config.jax_cpu_collectives_implementation in (None, "none"):  # type: ignore[attr-defined]
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            n_processes,
+            process,
+            local_device_ids=local_devices,
+            heartbeat_timeout_seconds=HEARTBEAT,
+            initialization_timeout=INITIAL,
+        )
+    except ValueError as error:
+        raise ValueError(
+            f"No cluster was found here ({error}): give `coordinator`, `n_processes` and `process`."
+        ) from None
+
+
+def place() -> tuple[int, int]:
+    """Which process this is, and of how many."""
+    return jax.process_index(), jax.process_count()
+
+
+@contextmanager
+def together(what: str) -> Iterator[None]:
+    """Work that all processes do at once: if one of them is gone, the others say so."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, RuntimeError) as error:
+        if jax.process_count() == 1 or isinstance(error, Lost):
+            raise
+        raise Lost(
+            f"Another process of this fit is gone, seen while {what}. Start all {jax.process_count()} again with the "
+            f"same command: with a checkpoint the fit goes on where it was. ({str(error).splitlines()[0][:200]})"
+        ) from error
+
+
+def gathered(data: bytes) -> list[bytes]:
+    """What every process gives, in their order."""
+    if jax.process_count() == 1:
+        return [data]
+    with together("exchanging sums"):
+        sizes = np.asarray(multihost_utils.process_allgather(np.array([len(data)], dtype=np.int32))).ravel()
+        own = np.zeros(int(sizes.max()), dtype=np.uint8)
+        own[: len(data)] = np.frombuffer(data, dtype=np.uint8)
+        everything = np.asarray(multihost_utils.process_allgather(own)).reshape(len(sizes), -1)
+    return [row[:size].tobytes() for row, size in zip(everything, sizes, strict=True)]
+
+
+def gathered_json(value: Any) -> list[Any]:
+    """The same of what JSON can hold."""
+    return [json.loads(each) for each in gathered(json.dumps(value).encode())]
+
+
+def summed(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Sums over the processes, in their order and in all digits: everywhere the same to the last bit."""
+    if jax.process_count() == 1:
+        return list(arrays)
+    result = []
+    for array in arrays:
+        own = np.ascontiguousarray(array, dtype=np.float64)
+        parts = [np.frombuffer(part, dtype=np.float64).reshape(own.shape) for part in gathered(own.tobytes())]
+        total = parts[0].copy()
+        for part in parts[1:]:
+            total += part
+        result.append(total)
+    return result
+
+
+def agree(value: bytes, what: str) -> None:
+    """Refuses to go on where processes have come to different ends."""
+    if len(set(gathered(value))) > 1:
+        raise RuntimeError(
+            f"The processes of this fit disagree about {what}: give them the same files, settings and versions."
+        )
+
+
+def is_first() -> bool:
+    """Whether this process writes what all of them have found."""
+    return jax.process_index() == 0
+
+
+def own_path(path: str | os.PathLike[str]) -> str:
+    """A file of this process beside those of the others."""
+    index, count = place()
+    return os.fspath(path) if count == 1 else f"{os.fspath(path)}.{index}"

@@ -1,0 +1,473 @@
+"""Rows that do not fit in memory: Parquet files, read some rows at a time by a thread of their own.
+
+A fit makes one pass for what the columns hold (`survey`) and for a sample of rows, finds the terms in the sample, and
+takes the sums that the closed form needs over all rows; networks are trained on shuffled minibatches (`windows`). Which
+rows are in the sample, in a fold or in a shard goes by their numbers in the files, and so depends neither on how many
+processes read them nor on which of them does.
+"""
+
+import itertools
+import os
+import pathlib
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from vertebra import cluster
+from vertebra.checkpoint import Checkpoint
+from vertebra.column import Column, Level, codes_of, levels_of, read
+from vertebra.encoding import N_FOLDS, CrossFitted, Tally, cross_fit, tally
+from vertebra.sums import CHUNK, Sums, added, cores
+from vertebra.survey import Facts, begin, schema_of, with_rows
+from vertebra.table import Schema, opened
+
+# Rows of a batch as they are read, and batches read ahead of the work.
+BATCH_ROWS, AHEAD = 65_536, 2
+# GiB that a fit may take beside the libraries; the share of them for the functions of every input at the rows searched,
+# about so many each; and how few and many rows these may be.
+MEMORY, SHARE, N_FUNCTIONS, FEWEST, MOST = 1.5, 0.5, 56, 20_000, 100_000
+# Rows that conformal intervals are calibrated on.
+CALIBRATION_ROWS = 20_000
+# What the numbers of rows are hashed with, for choices that must not go together.
+SAMPLED, FOLDED, CALIBRATED, ORDERED = range(4)
+
+
+class Parquet:
+    """A table in Parquet files: a file, a folder of them, or a `pyarrow.dataset.Dataset`.
+
+    `columns` are those to read, all unless given; `memory` is what a fit of it may take, in GiB, beside the libraries.
+    With several processes (`cluster.connect`) each reads its own row groups.
+
+    >>> table = Parquet("measurements/")  # doctest: +SKIP
+    >>> AdditiveRegressor().fit(table, "yield")  # doctest: +SKIP
+    """
+
+    def __init__(self, source: Any, *, columns: Sequence[str] | None = None, memory: float = MEMORY):
+        if not memory > 0.0:
+            raise ValueError(f"`memory` must be a number of GiB above 0, got {memory!r}.")
+        self.dataset, self.memory = _dataset(source), memory
+        names = list(self.dataset.schema.names)
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"`source` must have distinct column names, got more than one of: {', '.join(repeated)}.")
+        self.columns = names if columns is None else list(columns)
+        if unknown := [name for name in self.columns if name not in names]:
+            raise ValueError(f"`columns` must be of the table, {', '.join(names)}, got {unknown[0]!r}.")
+        self.pieces = [piece for file in self.dataset.get_fragments() for piece in file.split_by_row_group()]
+        counts = [sum(group.num_rows for group in piece.row_groups) for piece in self.pieces]
+        self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        if not self.n_rows:
+            raise ValueError("`source` has no rows.")
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.starts[-1])
+
+    def batches(self, columns: Sequence[str], pieces: Iterable[int] | None = None) -> Iterator["Batch"]:
+        """Some rows at a time, with the number of the first; of some row groups, or of those of this process."""
+        index, count = cluster.place()
+        for k in range(index, len(self.pieces), count) if pieces is None else pieces:
+            first = int(self.starts[k])
+            read = self.pieces[k].to_batches(
+                schema=self.dataset.schema,
+                columns=list(columns),
+                batch_size=BATCH_ROWS,
+                batch_readahead=1,
+                fragment_readahead=1,
+            )
+            for rows in read:
+                yield Batch(first, rows)
+                first += len(rows)
+
+    def about(self) -> dict[str, Any]:
+        """What tells this table from another one."""
+        files = getattr(self.dataset, "files", [])
+        sizes = {os.path.basename(name): os.path.getsize(name) for name in files if os.path.isfile(name)}
+        return {"rows": self.n_rows, "columns": self.columns, "files": sizes}
+
+
+class Batch(NamedTuple):
+    """Rows as they were read, and the number of the first among all."""
+
+    first: int
+    rows: Any  # a pyarrow.RecordBatch
+
+    @property
+    def numbers(self) -> Int[np.ndarray, " n"]:
+        return np.arange(self.first, self.first + len(self.rows))
+
+    def part(self, start: int, stop: int) -> "Batch":
+        return Batch(self.first + start, self.rows.slice(start, stop - start))
+
+    def frame(self, columns: Sequence[str]) -> Any:
+        """Some columns, as a table."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches([self.rows.select(list(columns))])
+
+
+def is_stream(X: Any) -> bool:
+    """Whether a table is to be read from files: a `Parquet`, a path, or a pyarrow dataset."""
+    return isinstance(X, Parquet | str | os.PathLike) or type(X).__module__.startswith("pyarrow._dataset")
+
+
+def as_parquet(X: Any) -> Parquet:
+    return X if isinstance(X, Parquet) else Parquet(X)
+
+
+def _dataset(source: Any) -> Any:
+    try:
+        import pyarrow.dataset as ds
+    except ImportError:
+        raise ImportError("Reading Parquet needs pyarrow. Install it: pip install pyarrow.") from None
+
+    if isinstance(source, ds.Dataset):
+        return source
+    path = pathlib.Path(source)
+    if not path.exists():
+        raise FileNotFoundError(f"`source` must be a Parquet file or a folder of them, and {str(path)!r} is not there.")
+    try:
+        found = ds.dataset(path, format="parquet", partitioning="hive")
+        if not list(found.get_fragments()):
+            raise ValueError(f"{path}: there are no Parquet files in this folder.")
+    except OSError as error:
+        raise ValueError(f"{path}: this cannot be read as Parquet: {error}") from None
+    return found
+
+
+def ahead(items: Iterable[Any], n: int = AHEAD) -> Iterator[Any]:
+    """The same items, made by a thread of their own, up to n before they are asked for."""
+    made: queue.Queue = queue.Queue(n)
+    stopped = threading.Event()
+
+    def put(entry) -> bool:
+        while not stopped.is_set():
+            try:
+                made.put(entry, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def make() -> None:
+        try:
+            for item in items:
+                if not put((item, None)):
+                    return
+            put((None, StopIteration()))
+        except BaseException as error:  # handed over to where the items are used
+            put((None, error))
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = made.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield item
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def uniform(numbers: Int[np.ndarray, " n"], purpose: int, seed: int) -> Float[np.ndarray, " n"]:
+    """A number in [0, 1) for each row, by its number alone (SplitMix64's finaliser)."""
+    with np.errstate(over="ignore"):
+        x = numbers.astype(np.uint64) + np.uint64(1 + purpose + 16 * (seed % 2**32)) * np.uint64(0x9E3779B97F4A7C15)
+        for _ in range(2):
+            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            x = x ^ (x >> np.uint64(31))
+    return (x >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+class Known(NamedTuple):
+    """What the first pass has found: what the columns hold, and some rows."""
+
+    facts: list[Facts]
+    targets: list[Facts]
+    n_rows: int  # with a target and a weight above 0
+    weight: float
+    sample: "Taken"
+    held: "Taken"  # rows set aside for conformal intervals
+
+    def schema(self) -> Schema:
+        return schema_of(self.facts, self.sample.rows.select([each.source for each in self.facts]))
+
+
+class Taken(NamedTuple):
+    """Rows taken into memory, by their numbers."""
+
+    numbers: Int[np.ndarray, " n"]
+    rows: Any  # a pyarrow.Table of all columns in use
+
+    def batch(self) -> Batch:
+        return Batch(0, self.rows.to_batches()[0])
+
+
+class Training:
+    """A table as a fit reads it: which columns are inputs, targets and weights, and what is kept for a restart."""
+
+    def __init__(
+        self,
+        table: Parquet,
+        targets: Sequence[str],
+        weight: str | None,
+        *,
+        is_class: bool,
+        feature_types: Any = None,
+        conformal: bool = False,
+        seed: int = 0,
+        checkpoint: Checkpoint | None = None,
+    ):
+        self.table, self.targets, self.weight = table, list(targets), weight
+        self.is_class, self.seed, self.conformal, self.checkpoint = is_class, seed, conformal, checkpoint
+        for name, what in [*((t, "the target") for t in targets), *([(weight, "the weights")] if weight else [])]:
+            if name not in table.columns:
+                shown = ", ".join(table.columns[:20])
+                raise ValueError(f"The table has no column {name!r} for {what}: its columns are {shown}.")
+        self.inputs = [name for name in table.columns if name not in {*targets, weight}]
+        if not self.inputs:
+            raise ValueError("The table must have a column beside the target.")
+        if (count := cluster.place()[1]) > len(table.pieces):
+            raise ValueError(
+                f"The table must have a row group for every process, {count}, got {len(table.pieces)}: write it in "
+                "smaller row groups."
+            )
+        self.feature_types = feature_types
+        self.report: Callable[[str], None] = lambda words: None
+        self._classes: Column | None = None
+        self._n_passes = 0
+
+    @property
+    def used(self) -> list[str]:
+        return [*self.inputs, *self.targets, *([self.weight] if self.weight else [])]
+
+    def survey(self) -> Known:
+        """The first pass."""
+        if (known := self._surveyed()) is not None:
+            return known
+        rate = self._n_sampled() / self.table.n_rows
+        calibration = min(CALIBRATION_ROWS / self.table.n_rows, 0.2) if self.conformal else 0.0
+        kinds = dict.fromkeys(self.targets, "category" if self.is_class else "number")
+        facts, targets = begin(self.inputs, self.feature_types), begin(self.targets, kinds)
+        sample, held = _Collected(self), _Collected(self)
+        n_rows, weight = 0, 0.0
+        for batch in ahead(self.table.batches(self.used)):
+            own = self.weights(batch)
+            facts = with_rows(facts, batch.frame(self.inputs), own)
+            targets = with_rows(targets, batch.frame(self.targets), own)
+            n_rows, weight = n_rows + int(np.count_nonzero(own)), weight + float(own.sum())
+            is_held = uniform(batch.numbers, CALIBRATED, self.seed) < calibration
+            is_sampled = uniform(batch.numbers, SAMPLED, self.seed) < rate
+            held.add(batch, (own > 0) & is_held)
+            sample.add(batch, (own > 0) & ~is_held & is_sampled)
+        found = cluster.gathered_json([[each.to_json() for each in part] for part in (facts, targets)])
+        facts, targets = ([_merged(each) for each in zip(*parts, strict=True)] for parts in zip(*found, strict=True))
+        counts = cluster.summed([np.array([n_rows, weight], dtype=np.float64)])[0]
+        if counts[0] < 2:
+            raise ValueError(f"The table must have at least 2 rows with a target and a weight above 0, got {n_rows}.")
+        known = Known(facts, targets, int(counts[0]), float(counts[1]), sample.everywhere(), held.everywhere())
+        self._keep(known)
+        return known
+
+    def _n_sampled(self) -> float:
+        functions = 8.0 * N_FUNCTIONS * len(self.inputs)
+        return float(np.clip(SHARE * self.table.memory * 2**30 / functions, FEWEST, MOST))
+
+    def _surveyed(self) -> "Known | None":
+        """What a run before this one had found."""
+        entry = None if self.checkpoint is None else self.checkpoint.get("survey")
+        if entry is None:
+            return None
+        facts, targets = ([Facts.from_json(each) for each in entry.facts[name]] for name in ("facts", "targets"))
+        sample, held = (
+            Taken(entry.arrays[f"{name} numbers"], _from_bytes(entry.arrays[f"{name} rows"].tobytes()))
+            for name in ("sample", "held")
+        )
+        return Known(facts, targets, entry.facts["n_rows"], entry.facts["weight"], sample, held)
+
+    def _keep(self, known: "Known") -> None:
+        if self.checkpoint is None:
+            return
+        facts = {name: [each.to_json() for each in getattr(known, name)] for name in ("facts", "targets")}
+        arrays = {}
+        for name in ("sample", "held"):
+            taken: Taken = getattr(known, name)
+            arrays[f"{name} numbers"] = taken.numbers
+            arrays[f"{name} rows"] = np.frombuffer(_to_bytes(taken.rows), dtype=np.uint8)
+        self.checkpoint.put("survey", facts | {"n_rows": known.n_rows, "weight": known.weight}, arrays)
+
+    def weights(self, batch: Batch) -> Float[np.ndarray, " n"]:
+        """The weight of each row; 0 where it has no target."""
+        weight = np.ones(len(batch.rows))
+        if self.weight:
+            column = Column(self.weight, self.weight, "number")
+            weight = read(opened(batch.frame([self.weight])).columns[0], [column])[0]
+            if np.isnan(weight).any() or (weight < 0).any():
+                raise ValueError(f"The weights in {self.weight!r} must be finite and not negative.")
+        return np.where(np.isnan(self.y(batch)).any(axis=1), 0.0, weight)
+
+    def y(self, batch: Batch) -> Float[np.ndarray, "n k"]:
+        """The targets as numbers, or the codes of classes; NaN where there is none."""
+        series = opened(batch.frame(self.targets)).columns
+        columns = []
+        for name, own in zip(self.targets, series, strict=True):
+            if not self.is_class:
+                columns.append(read(own, [Column(name, name, "number")])[0])
+                continue
+            levels = levels_of(own, name, "category") if self._classes is None else self._classes.levels
+            columns.append(codes_of(own, Column(name, name, "category", levels=levels)))
+        return np.stack(columns, axis=1)
+
+    def classes(self, levels: Sequence[Level]) -> None:
+        """Fixes the classes, once they are known."""
+        self._classes = Column(self.targets[0], self.targets[0], "category", levels=tuple(levels))
+
+    def folds(self, numbers: Int[np.ndarray, " n"], n_folds: int) -> Int[np.ndarray, " n"]:
+        """Of rows, by their numbers."""
+        return (uniform(numbers, FOLDED, self.seed) * n_folds).astype(int)
+
+    def total(self, work: Callable[[Batch, Float[np.ndarray, " n"]], Sums]) -> Sums:
+        """Sums over all rows but those set aside, of all processes; `work` has some rows and their weights."""
+        calibration = min(CALIBRATION_ROWS / self.table.n_rows, 0.2) if self.conformal else 0.0
+        name, self._n_passes = f"pass {self._n_passes}", self._n_passes + 1
+        entry = None if self.checkpoint is None else self.checkpoint.get(name)
+        before = [] if entry is None else [entry.arrays[str(k)] for k in range(len(entry.arrays))]
+        if entry is not None and entry.facts["is_done"]:
+            return cluster.summed(before)
+        skipped = 0 if entry is None else entry.facts["position"]
+
+        def sums(batch: Batch) -> Sums:
+            weight = self.weights(batch)
+            is_held = uniform(batch.numbers, CALIBRATED, self.seed) < calibration
+            return work(batch, np.where(is_held, 0.0, weight))
+
+        def keep(total: Sums, n_done: int, *, is_done: bool = False) -> None:
+            if self.checkpoint is not None and (is_done or self.checkpoint.is_due):
+                facts = {"position": skipped + n_done, "is_done": is_done}
+                self.checkpoint.put(name, facts, {str(k): each for k, each in enumerate(total)})
+
+        parts = itertools.islice(_small(ahead(self.table.batches(self.used))), skipped, None)
+        total = added(sums, parts, cores(), before=before, after=keep)
+        keep(total, 0, is_done=True)
+        return cluster.summed(total)
+
+
+class _Collected:
+    """Rows taken from batches."""
+
+    def __init__(self, training: Training):
+        schema = training.table.dataset.schema
+        self.schema = type(schema).empty_table(schema).select(training.used).schema
+        self.numbers: list[np.ndarray] = [np.zeros(0, dtype=np.int64)]
+        self.rows: list[Any] = []
+
+    def add(self, batch: Batch, chosen: Bool[np.ndarray, " n"]) -> None:
+        import pyarrow as pa
+
+        self.numbers.append(batch.numbers[chosen])
+        self.rows.append(batch.rows.filter(pa.array(chosen)))
+
+    def everywhere(self) -> "Taken":
+        """Those of all processes, in the order of their numbers."""
+        import pyarrow as pa
+
+        own = pa.Table.from_batches(self.rows, schema=self.schema)
+        tables = [_from_bytes(each) for each in cluster.gathered(_to_bytes(own))]
+        parts = cluster.gathered(np.concatenate(self.numbers).tobytes())
+        numbers = np.concatenate([np.frombuffer(each, dtype=np.int64) for each in parts])
+        order = np.argsort(numbers, kind="stable")
+        return Taken(numbers[order], pa.concat_tables(tables).take(pa.array(order)).combine_chunks())
+
+
+def _to_bytes(table: Any) -> bytes:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def _from_bytes(data: bytes) -> Any:
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(data).read_all()
+
+
+def _merged(parts: Sequence[Any]) -> Facts:
+    first, *others = [Facts.from_json(each) for each in parts]
+    for each in others:
+        first = first.merged(each)
+    return first
+
+
+def _small(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """Batches of the size that is worked on at once."""
+    for batch in batches:
+        for start in range(0, len(batch.rows), CHUNK):
+            yield batch.part(start, min(start + CHUNK, len(batch.rows)))
+
+
+class StreamedRows:
+    """All rows of a fit, of which a sample is in memory: read as the model reads them, on the scale it works on."""
+
+    def __init__(self, training: Training, known: Known, schema: Schema, standard: Callable[[Any], Any]):
+        self.training, self.schema, self.standard = training, schema, standard
+        self.n_rows, self.weight, self.numbers = known.n_rows, known.weight, known.sample.numbers
+        self._encode: CrossFitted | None = None
+
+    def taken(self, rows: Taken) -> tuple[Any, Any, Any]:
+        """Rows in memory: the coded matrix, the targets as they are, and the weights."""
+        batch = rows.batch()
+        matrix = self.schema.matrix(batch.frame(self.training.inputs))
+        return matrix, self.training.y(batch), self.training.weights(batch)
+
+    def cross_fit(
+        self,
+        matrix: Float[np.ndarray, "n p"],
+        direction: Callable[[Float[np.ndarray, "n k"]], Float[np.ndarray, " n"]],
+        n_levels: Sequence[int],
+        is_ordered: Sequence[bool],
+        *,
+        most_levels: int,
+        fill: bool,
+    ) -> CrossFitted:
+        """An encoding whose means of levels are over all rows; `matrix` is the sample's.
+
+        `direction` is what stands for the target, from y on the model's scale.
+        """
+        encoded = [i for i, levels in enumerate(n_levels) if levels > most_levels]
+
+        def work(batch: Batch, weight) -> Sums:
+            x = self.schema.matrix(batch.frame(self.training.inputs))
+            target = direction(self.standard(np.nan_to_num(self.training.y(batch))))
+            folds = self.training.folds(batch.numbers, N_FOLDS)
+            return [each for i in encoded for each in tally(x[:, i], target, weight, folds, n_levels[i])]
+
+        sums = self.training.total(work) if encoded else []
+        tallies = {i: Tally(*sums[3 * k : 3 * k + 3]) for k, i in enumerate(encoded)}
+        seen = [column[~np.isnan(column)] for column in matrix.T]
+        lows = np.array([own.min() if fill and len(own) else np.nan for own in seen])
+        self._encode = cross_fit(tallies, lows, n_levels, is_ordered)
+        return self._encode
+
+    def sample(self, matrix: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n p"]:
+        """The sample as the model reads it."""
+        return self._encode(matrix, self.training.folds(self.numbers, N_FOLDS))
+
+    def read(self, batch: Batch) -> tuple[Float[np.ndarray, "n p"], Float[np.ndarray, "n k"]]:
+        """Rows as the model reads them, and targets on its scale; where there is none, a number that does not count."""
+        matrix = self.schema.matrix(batch.frame(self.training.inputs))
+        x = self._encode(matrix, self.training.folds(batch.numbers, N_FOLDS))
+        return x, self.standard(np.nan_to_num(self.training.y(batch)))
+
+    def total(self, work: Callable[[Any, Any, Any], Sums]) -> Sums:
+        return self.training.total(lambda batch, weight: work(*self.read(batch), weight))

@@ -1,0 +1,201 @@
+"""What one pass over a table finds out about its columns: moments, extremes, levels, gaps.
+
+Facts of parts of a table add up to those of the whole, wherever the parts were read. A schema needs no more, but for
+the quartiles of numbers with far tails, which a sample of rows gives.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from vertebra.column import (
+    PARTS,
+    UNSEEN,
+    Column,
+    Level,
+    codes_of,
+    in_order,
+    instants,
+    kind_of,
+    levels_of,
+    part_of,
+    read,
+    scaling,
+    unified,
+)
+from vertebra.table import Schema, opened, wanted_kinds
+
+# A column of text with more levels than this names its rows.
+MOST_LEVELS = 1_000_000
+# Numbers that lie further from the mean than so many sds have far tails.
+FAR = 6.0
+
+
+@dataclass
+class Moments:
+    """Of numbers: their weight, extremes, mean, and the sum of squares about it."""
+
+    weight: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+    mean: float = 0.0
+    square: float = 0.0
+
+    @classmethod
+    def of(cls, x: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> "Moments":
+        if not len(x):
+            return cls()
+        total = float(weight.sum())
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = float(weight @ x / total)
+            return cls(total, float(x.min()), float(x.max()), mean, float(weight @ (x - mean) ** 2))
+
+    def __add__(self, other: "Moments") -> "Moments":
+        """Chan, Golub & LeVeque's sum: no digits are lost where the mean is large."""
+        if not self.weight or not other.weight:
+            return other if not self.weight else self
+        total, apart = self.weight + other.weight, other.mean - self.mean
+        share = other.weight / total
+        return Moments(
+            total,
+            min(self.low, other.low),
+            max(self.high, other.high),
+            self.mean + share * apart,
+            self.square + other.square + apart**2 * self.weight * share,
+        )
+
+    @property
+    def sd(self) -> float:
+        return math.sqrt(self.square / self.weight) if self.weight else 0.0
+
+
+@dataclass
+class Facts:
+    """Of one column: what it holds (None: nothing seen yet), as far as it was read."""
+
+    source: str
+    wanted: str | None
+    kind: str | None = None
+    is_time: bool = False  # dates asked for as numbers
+    has_missing: bool = False
+    moments: Moments = field(default_factory=Moments)  # of a datetime: of its days
+    levels: list[Level] = field(default_factory=list)
+    parts: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a datetime: their lowest and highest codes
+
+    def add(self, series: pd.Series, weight: Float[np.ndarray, " n"]) -> "Facts":
+        """With some more rows."""
+        kind = self.wanted or self.kind
+        if self.kind is None and series.notna().any():
+            natural = kind_of(series, self.source, False)
+            kind, self.is_time = self.wanted or natural, self.wanted == "number" and natural == "datetime"
+        if kind is None or not series.notna().any():
+            return replace(self, has_missing=self.has_missing or bool(len(series)))
+        return self.merged(self._of(series, weight, kind))
+
+    def _of(self, series, weight, kind: str) -> "Facts":
+        own = Facts(self.source, self.wanted, kind, self.is_time)
+        if kind in ("number", "datetime"):
+            time = kind == "datetime" or self.is_time
+            when = instants(series, self.source) if time else None
+            column = Column(self.source, self.source, "number")
+            values = read(series, [column])[0] if when is None else part_of(when, "time")
+            seen = ~np.isnan(values)
+            own.moments, own.has_missing = Moments.of(values[seen], weight[seen]), not seen.all()
+            if kind == "datetime":
+                for part in PARTS:
+                    codes = part_of(when, part)[seen] if part != "time" else np.zeros(0)
+                    if len(codes):
+                        own.parts[part] = float(codes.min()), float(codes.max())
+            return own
+        own.levels = list(levels_of(series, self.source, kind))
+        codes = codes_of(series, Column(self.source, self.source, kind, levels=tuple(own.levels)))
+        if kind == "boolean" and (codes == UNSEEN).any():
+            value = series.loc[codes == UNSEEN].iloc[0]
+            raise ValueError(
+                f"The column {self.source!r} must hold booleans, got {value!r}: make it a 'category' instead."
+            )
+        own.has_missing = bool(np.isnan(codes).any())
+        return own
+
+    def merged(self, other: "Facts") -> "Facts":
+        """With those of other rows."""
+        levels = list(unified([*self.levels, *other.levels]))
+        if len(levels) > MOST_LEVELS:
+            raise ValueError(
+                f"The column {self.source!r} has more than {MOST_LEVELS} levels: if it names the rows, leave it out."
+            )
+        parts = dict(self.parts)
+        for part, (low, high) in other.parts.items():
+            before = parts.get(part, (low, high))
+            parts[part] = min(low, before[0]), max(high, before[1])
+        return replace(
+            self,
+            kind=self.kind or other.kind,
+            is_time=self.is_time or other.is_time,
+            has_missing=self.has_missing or other.has_missing,
+            moments=self.moments + other.moments,
+            levels=levels,
+            parts=parts,
+        )
+
+    def columns(self, sample: pd.Series) -> list[Column]:
+        """The inputs that the column becomes."""
+        gap: dict[str, Any] = dict(has_missing=self.has_missing)
+        if self.kind == "datetime":
+            varying = [part for part, (low, high) in self.parts.items() if low < high]
+            time = Column(f"{self.source} (time)", self.source, "number", "time", **gap)
+            return [self._scaled(time, sample)] + [
+                Column(f"{self.source} ({part})", self.source, "ordered", part, PARTS[part], **gap) for part in varying
+            ]
+        if self.kind in (None, "number") or not self.levels:
+            part = "time" if self.is_time else None
+            return [self._scaled(Column(self.source, self.source, "number", part, **gap), sample)]
+        levels = (False, True) if self.kind == "boolean" else in_order(self.levels)
+        return [Column(self.source, self.source, self.kind, levels=levels, **gap)]
+
+    def _scaled(self, column: Column, sample: pd.Series) -> Column:
+        """As `learn` scales it: by mean and sd, or where tails reach far by quartiles."""
+        own = self.moments
+        if not own.weight:
+            return column
+        away = max(own.high - own.mean, own.mean - own.low)
+        if math.isfinite(own.sd) and own.sd > 0.0 and away <= FAR * own.sd:
+            return replace(column, centre=own.mean, scale=own.sd)
+        values = part_of(instants(sample, self.source), "time") if column.part else read(sample, [column])[0]
+        values = np.append(values[~np.isnan(values)], [own.low, own.high])
+        centre, scale, tail = scaling(values, np.ones(len(values)))
+        return replace(column, centre=centre, scale=scale, tail=tail)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, d: Mapping[str, Any]) -> "Facts":
+        parts = {name: (low, high) for name, (low, high) in d["parts"].items()}
+        return cls(**{**d, "moments": Moments(**d["moments"]), "parts": parts})
+
+
+def begin(sources: Sequence[str], feature_types: Any) -> list[Facts]:
+    """What is known of columns before any row."""
+    wanted = wanted_kinds(feature_types, tuple(sources))
+    return [Facts(source, kind) for source, kind in zip(sources, wanted, strict=True)]
+
+
+def with_rows(facts: Sequence[Facts], frame: Any, weight: Float[np.ndarray, " n"]) -> list[Facts]:
+    """What is known with the rows of a frame, which has these columns in this order."""
+    shown = weight > 0
+    series = opened(frame).columns
+    return [each.add(own.loc[shown], weight[shown]) for each, own in zip(facts, series, strict=True)]
+
+
+def schema_of(facts: Sequence[Facts], sample: Any) -> Schema:
+    """How the table is read; `sample` is a frame of some of its rows."""
+    columns: list[Column] = []
+    for each, series in zip(facts, opened(sample).columns, strict=True):
+        columns += each.columns(series)
+    return Schema(tuple(columns), tuple(each.source for each in facts), True)
