@@ -11,17 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.evidence import Basis, averaged, basis_of, with_constant
+from vertebra.evidence import TOTAL_DEGREE, Basis, averaged, basis_of, with_constant
 from vertebra.likelihoods import Likelihood
 from vertebra.polynomials import Term, maximal, subsets
 from vertebra.structure import Model, Structure, fit_basis, grown, model_of, most_columns, search, strongest
-from vertebra.sums import CHUNK, Everything, Rows, Streamed
-from vertebra.systems import System, system_of
+from vertebra.sums import CHUNK, Everything, Rows, Streamed, centred_on
+from vertebra.systems import DEGREE, System, system_of
 from vertebra.terms import SumOfTerms
 from vertebra.working import Classes, Plain, Response, Working, between, left_out
 
 N_REWEIGHTINGS = 12
 LEAST_STEP = 0.1
+# Rows from which smooth terms of more of them have higher degrees, by so much each time they are ten times as many.
+MANY_ROWS, DEGREES_A_DECADE = 1e5, 2.5
 # Passes over all rows where terms were sought in a sample; the mean share of its spread that f moves by in the last.
 N_PASSES, SAME = 6, 2e-3
 # Models of more columns are fitted by rounds of MacKay's updates, and not averaged over hyper-parameters.
@@ -88,7 +90,8 @@ def fit_additive(
     """
     levels = [0] * x.shape[1] if n_levels is None else n_levels
     asked: dict[str, Any] = dict(clusters=clusters, within=within, enough=enough)
-    data = _data(x, weight, levels, working, rough=False)
+    more = 0 if everything is None else _more_degrees(everything.n_rows)
+    data = _data(x, weight, levels, working, rough=False, degree=DEGREE + more)
     f = working.start
     variance, least, mains = np.zeros_like(f), -math.inf, ()
     if not isinstance(working, Plain):
@@ -131,6 +134,12 @@ def fit_additive(
         rows = data.rows(f, variance)
     if everything is not None:
         report(f"fitting {len(basis.terms)} terms to all {everything.n_rows:,} rows")
+        if acting := sorted({i for term in basis.terms for i in term}):
+            # components are those under the marginals of all rows, not of the sample
+            systems = centred_on(everything, data.systems, acting)
+            data = _Data(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], working)
+            total = {order: degree + more for order, degree in TOTAL_DEGREE.items()}
+            basis = basis_of(systems, basis.terms, total, sizes=basis.sizes)
         basis, models, rows = _to_all(data, basis, models, [each.faint for each in rows], everything)
     posteriors = [_posterior(basis, model, each, rng) for model, each in zip(models, rows, strict=True)]
     means, roots, noise = zip(*posteriors, strict=True)
@@ -173,8 +182,14 @@ def _overconfidence(x, y, weight, rng, settings: dict[str, Any]) -> Float[np.nda
     return np.sqrt(1.0 + excess * USUAL_EXCESS**2 / (USUAL_EXCESS**2 + 2.0 / mass))
 
 
-def _data(x, weight, levels, working, *, rough: bool) -> _Data:
-    systems = tuple(system_of(column, weight, n, rough=rough) for column, n in zip(x.T, levels, strict=True))
+def _more_degrees(n_rows: int) -> int:
+    """Of smooth functions of very many rows: noise hides the less of what polynomials of some degree leave out."""
+    return max(0, int(DEGREES_A_DECADE * math.log10(n_rows / MANY_ROWS)))
+
+
+def _data(x, weight, levels, working, *, rough: bool, degree: int = DEGREE) -> _Data:
+    settings: dict[str, Any] = dict(rough=rough, degree=degree)
+    systems = tuple(system_of(column, weight, n, **settings) for column, n in zip(x.T, levels, strict=True))
     return _Data(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], working)
 
 
@@ -213,10 +228,17 @@ def _is_rough(smooth: list[Rows], rough: list[Rows], clusters) -> bool:
             continue
         terms = strongest(one, N_COMPARED) if clusters is None else subsets(clusters)
         terms = [t for t in terms if all(system.is_alive for system in (one.systems[i] for i in t))]
-        smoothly = model_of(one, terms).posterior
+        smoothly = _smoothly(one, terms).posterior
         other.faint = smoothly.noise_variance < FAINT * one.square / one.total
         gain += model_of(other, terms).posterior.log_evidence - smoothly.log_evidence
     return gain > 0.0
+
+
+def _smoothly(rows: Rows, terms: Sequence[Term]) -> Model:
+    """Of many rows with the degrees that the terms end with: what lower ones leave out would speak for rough ones."""
+    if rows.n < MANY_ROWS / 2:
+        return model_of(rows, terms)
+    return fit_basis(rows, basis_of(rows.systems, terms), before=None, many=MAX_EXACT, n_rounds=2, tolerance=1e-6)
 
 
 def _structure(

@@ -36,6 +36,8 @@ LOG_VARIANCE = (math.log(0.1), 4.0)
 LINK_LOG_VARIANCE = {1: (math.log(0.3), 1.5), 2: (math.log(0.03), 2.0)}
 LINK_SMOOTHNESS = (4.0, 2.0)
 SMOOTHNESS = (2.0, 2.0)
+# Rows from which the gain in evidence at which to stop no longer grows with them.
+MANY_ROWS = 3000.0
 # ε and the rougher share's decay
 ROUGH_SHARE, ROUGH_DECAY = 0.05, 0.4
 
@@ -231,15 +233,21 @@ class Evidence:
         return self._value(theta, variance, lower, b), gradient
 
     def maximise(self, tolerance: float = 1e-9, start: Float[np.ndarray, " h"] | None = None, n_most: int = 200):
-        """θ of the highest evidence; `tolerance` is the relative gain at which to stop."""
+        """θ of the highest evidence; `tolerance` is the gain at which to stop, relative up to so many rows.
 
-        def loss(theta):
-            value, gradient = self(theta)
-            return -value, -gradient
+        Evidence and its curvature along log σ² grow with n, those along the others do not: with very many rows they
+        would count for nothing beside it.
+        """
+        few = min(1.0, MANY_ROWS / max(self.products.n, 1.0))
+        units = np.append(np.ones(len(self.prior_mean) - 1), math.sqrt(few))
 
-        options = {"maxiter": n_most, "ftol": tolerance}
+        def loss(scaled):
+            value, gradient = self(units * scaled)
+            return -value, -units * gradient
+
+        options = {"maxiter": n_most, "ftol": few * tolerance}
         begin = self.start() if start is None else start
-        return minimize(loss, begin, jac=True, method="L-BFGS-B", options=options).x
+        return units * minimize(loss, begin / units, jac=True, method="L-BFGS-B", options=options).x
 
     def fixed_point(self, theta, n_rounds: int, tolerance: float = 0.02) -> Float[np.ndarray, " h"]:
         """Sizes and noise of higher evidence with α as it is, by MacKay's updates: a few rounds do for many columns.

@@ -96,6 +96,21 @@ class Streamed:
         return self.everything.total(on)
 
 
+def centred_on(everything: Everything, systems: Sequence[System], inputs: Iterable[int]) -> tuple[System, ...]:
+    """Systems learned from some rows, those of some inputs with mean zero over all rows."""
+    chosen = list(inputs)
+
+    def work(x, _, weight):
+        values = [systems[i](x[:, i]) for i in chosen]
+        return [sums for v in values for sums in (weight @ v, (weight[:, None] * v).T @ v)]
+
+    sums, result = everything.total(work), list(systems)
+    for k, i in enumerate(chosen):
+        first, second = sums[2 * k : 2 * k + 2]
+        result[i] = systems[i].recentred(first / first[0], second / first[0])  # φ₀ = 1: its sum is the weight
+    return tuple(result)
+
+
 class LazyValues:
     """The functions of every input at some rows, an input's worked out when they are first asked for."""
 

@@ -69,6 +69,23 @@ class System(NamedTuple):
         values[is_unseen] = self.unseen
         return values
 
+    def recentred(self, mean: Float[np.ndarray, " k"], gram: Float[np.ndarray, "k k"]) -> "System":
+        """The same functions less their means, but for the constant: mean zero under another marginal.
+
+        `mean` is E φ under it, `gram` E φφᵀ. What was never seen stays at what all levels are drawn from.
+        """
+        off = np.append(0.0, mean[1:])
+        transform, d = self.transform.copy(), len(self.transform)
+        transform[0] -= off[:d] if not self.n_levels else 0.0
+        first = 1 if self.n_levels else d
+        return self._replace(
+            transform=transform,
+            table=self.table - off[first : first + self.table.shape[1]],
+            observed=self.observed - off[-1],
+            missing=self.missing - off,
+            gram=gram - np.outer(off, mean) - np.outer(mean, off) + np.outer(off, off),
+        )
+
     @property
     def is_alive(self) -> bool:
         """Whether the input varies at all."""
@@ -85,14 +102,19 @@ class System(NamedTuple):
 
 
 def system_of(
-    x: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"], n_levels: int = 0, *, rough: bool = False
+    x: Float[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+    n_levels: int = 0,
+    *,
+    rough: bool = False,
+    degree: int = DEGREE,
 ) -> System:
     """The system of a number, smooth or rough, or of the levels of a category, under its weighted marginal."""
     x, weight = x[weight > 0], weight[weight > 0] / weight.sum()
-    return _levels(x, weight, n_levels) if n_levels else _number(x, weight, rough)
+    return _levels(x, weight, n_levels) if n_levels else _number(x, weight, rough, degree)
 
 
-def _number(x, weight, rough: bool) -> System:
+def _number(x, weight, rough: bool, degree: int) -> System:
     seen = ~np.isnan(x)
     share = float(weight[seen].sum())
     if not seen.any():
@@ -109,7 +131,7 @@ def _number(x, weight, rough: bool) -> System:
     if not table.shape[1]:
         quantiles = _quantiles(value, mass)
         unit = _coordinate(value, low, width, quantiles)
-        smooth = orthonormal(unit[:, None], mass, DEGREE, low=-1.0, width=2.0)
+        smooth = orthonormal(unit[:, None], mass, degree, low=-1.0, width=2.0)
         degree = int(smooth.degree[0])
         transform = smooth.transform[0, : degree + 1, : degree + 1].copy()
         transform[:, 1:] /= np.sqrt(share)
