@@ -319,19 +319,23 @@ def test_the_callback_hears_every_round_and_changes_nothing(problem):
 
 
 def test_rows_are_visited_once_an_epoch_in_changing_order():
-    from vertebra.training import _minibatch, arrange
+    from vertebra.training import ADAM, Settings, _minibatch, arrange
 
-    x, y = np.zeros((150, 1), np.float32), np.zeros((150, 1), np.float32)
-    data = arrange(x, y, np.ones((150, 1), np.float32), 0.0, 0, 50, jr.key(0))
+    x = np.arange(150, dtype=np.float32)[:, None]
+    data = arrange(x, np.zeros_like(x), np.ones_like(x), 0.0, 0, 50, jr.key(0))
     assert data.n_train == 150
-    epochs = [np.concatenate([_minibatch(data, 50, 3 * e + i)[0] for i in range(3)]) for e in range(3)]
+
+    def batch(size, t):
+        settings = Settings(size, 1, 1, validates=False, keeps_last=False, stacked=False, optimiser=ADAM)
+        return _minibatch(data, settings, t, 0)
+
+    epochs = [np.concatenate([batch(50, 3 * e + i).x[:, 0] for i in range(3)]) for e in range(3)]
     for rows in epochs:
         assert sorted(rows.tolist()) == list(range(150))
     assert not (epochs[0] == epochs[1]).all()
-    assert float(_minibatch(data, 50, 0)[2]) == 3.0
-    whole = _minibatch(data, 200, 0)
-    assert float(whole[1].sum()) == 150.0
-    assert float(whole[2]) == 1.0
+    assert float(batch(50, 0).scale) == 3.0
+    assert float(batch(200, 0).weight.sum()) == 150.0
+    assert float(batch(200, 0).scale) == 1.0
 
 
 def test_padding_wastes_at_most_an_eighth_beyond_small_tables():

@@ -3,15 +3,14 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from safetensors import safe_open
 from sklearn.base import is_classifier
 
 from vertebra.explanation import Explanations
+from vertebra.outputs import joined
 from vertebra.tablefile import Refused, nearest
 
 
@@ -60,40 +59,6 @@ def inputs_of(model: Any, frame: Any, table: str) -> pd.DataFrame:
     return frame if missing else frame[wanted]
 
 
-def predictions(
-    model: Any, x: pd.DataFrame, level: float, levels: list[float], *, proba: bool, terms: bool
-) -> pd.DataFrame:
-    """A row for each of x, and named columns: see `vertebra predict --help`."""
-    columns: dict[str, Any] = {}
-    if is_classifier(model):
-        if not proba:
-            columns["prediction"] = model.predict(x)
-        columns |= {
-            f"probability_{label}": values
-            for label, values in zip(model.classes_.tolist(), model.predict_proba(x).T, strict=True)
-        }
-    else:
-        mean, sd = model.predict(x, return_std=True)
-        limits = model.predict_interval(x, level)
-        named = {"prediction": mean, "sd": sd, "lower": limits[:, 0], "upper": limits[:, 1]}
-        if levels:
-            values = np.moveaxis(model.predict_quantiles(x, levels), 1, 0)
-            named |= {f"q{q:g}": each for q, each in zip(levels, values, strict=True)}
-        targets = model.target_names_
-        for k, target in enumerate(targets):
-            behind = f"_{target}" if len(targets) > 1 else ""
-            columns |= {name + behind: values if values.ndim == 1 else values[:, k] for name, values in named.items()}
-    if terms:
-        outputs = model._output_names()
-        for k, output in enumerate(outputs):
-            behind = f"_{output}" if len(outputs) > 1 else ""
-            parts = model.eval_terms(x, output=k)
-            for i, term in enumerate(parts.columns):
-                name = term if isinstance(term, str) else f"term:{joined(term)}"
-                columns[name + behind] = parts.iloc[:, i].to_numpy()
-    return pd.DataFrame(columns)
-
-
 def all_effects(model: Any) -> pd.DataFrame:
     """The effects of every output, with its name where there are several."""
     outputs = model._output_names()
@@ -111,11 +76,6 @@ def terms_of(model: Any) -> list[list[str]]:
         return []
     found = [tuple(term) for k in range(len(model._output_names())) for term in model.effects(output=k)["term"]]
     return [list(term) for term in dict.fromkeys(found)]
-
-
-def joined(term: Iterable[str]) -> str:
-    """A term in files."""
-    return " & ".join(term)
 
 
 def with_joined_terms(found: pd.DataFrame) -> pd.DataFrame:

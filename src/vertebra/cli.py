@@ -18,7 +18,18 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import vertebra
-from vertebra.tablefile import ENDINGS, Refused, check_file, check_writable, encoded, ending_of, new_files, read_table
+from vertebra.tablefile import (
+    ENDINGS,
+    Refused,
+    check_file,
+    check_writable,
+    encoded,
+    ending_of,
+    is_large,
+    new_files,
+    read_table,
+    some_rows,
+)
 from vertebra.terminal import (
     complain,
     console,
@@ -34,6 +45,7 @@ from vertebra.terminal import (
 )
 
 MODEL_NAME, EFFECTS_NAME, REPORT_NAME, FIGURE_NAME = "model.vertebra", "effects.csv", "report.html", "effects.png"
+CHECKPOINT_NAME = "checkpoint.vertebra"
 DEMO_FOLDER = pathlib.Path("demo-output")
 # typer brings its own copy of click, or uses the installed one.
 UsageError: Any = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "UsageError")
@@ -124,7 +136,11 @@ def command(*examples: str) -> Any:
 
 TablePath = Annotated[
     str,
-    typer.Argument(metavar="TABLE", show_default=False, help=f"A table: {', '.join(ENDINGS)}; - is CSV from a pipe."),
+    typer.Argument(
+        metavar="TABLE",
+        show_default=False,
+        help=f"A table: {', '.join(ENDINGS)}, or a folder of Parquet files; - is CSV from a pipe.",
+    ),
 ]
 ModelPath = Annotated[
     pathlib.Path,
@@ -168,6 +184,7 @@ def options(
     "vertebra fit flats.csv --target rent --out flats",
     "vertebra fit visits.parquet --target visits --likelihood poisson --drop id --out visits",
     "zcat big.csv.gz | vertebra fit - --target y --time-budget 60 --out big --json > big.json",
+    "vertebra fit measurements/ --target yield --memory 2 --out yield",
 )
 def fit(
     table: TablePath,
@@ -213,11 +230,23 @@ def fit(
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Leave the report out.")] = False,
+    memory: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", help="Read Parquet some rows at a time, within this; so are folders, big files."),
+    ] = None,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Of several processes: where the first is; or 'cluster'."),
+    ] = None,
+    processes: Annotated[int | None, typer.Option(metavar="N", help="How many they are.")] = None,
+    process: Annotated[int | None, typer.Option(metavar="K", help="Which this is, from 0.")] = None,
 ) -> None:
     """Fit a table; write the model, its effects and a report.
 
     Writes DIR/model.vertebra, DIR/effects.csv and DIR/report.html. Text, categories, dates and gaps need no
-    preparation. Rows without a target are left out. Ctrl-C ends the search, and keeps what was found.
+    preparation. Rows without a target are left out. Ctrl-C ends the search, and keeps what was found. A folder of
+    Parquet files, or a big one, is read some rows at a time: its accuracy is of each row left out in turn, and after a
+    kill the same command goes on where it was (DIR/checkpoint.vertebra).
     """
     if not 0.0 <= holdout <= 0.9:
         raise Refused(f"--holdout must be a share from 0 to 0.9, got {holdout:g}.")
@@ -228,10 +257,15 @@ def fit(
     names = [MODEL_NAME, EFFECTS_NAME, *([] if no_report else [REPORT_NAME])]
     if not no_report:
         _check_report(", or leave the report out: --no-report")
-    with new_files(out, names, force=force) as files:
-        frame = read_table(table)
+    is_streamed = memory is not None or is_large(table)
+    if coordinator is not None:
+        if not is_streamed:
+            raise Refused("--coordinator is for tables that are read some rows at a time: give --memory too.")
+        _join(coordinator, processes, process)
+    with new_files(out, names, force=force, is_shared=coordinator is not None) as files:
+        frame = some_rows(table) if is_streamed else read_table(table)
         from vertebra import answers, roles
-        from vertebra.holdout import fit_and_evaluate
+        from vertebra.holdout import fit_and_evaluate, fit_files
 
         x, y, row_weight = roles.choose(frame, table, target, drop or [], weight, kinds or [], task)
         settings: dict[str, Any] = dict(scheme=scheme, feature_types=x.kinds or None, random_state=seed)
@@ -241,16 +275,25 @@ def fit(
         if not y.is_class:
             settings |= dict(likelihood=likelihood, conformal=conformal)
         say = console(quiet or as_json)
-        say_lines(say, roles.described(table, len(frame), x, y))
-        model = fit_and_evaluate(say, x.frame, y, row_weight, settings, share=holdout, budget=time_budget)
+        if is_streamed:
+            columns = [*x.frame.columns, *y.names, *([weight] if weight else [])]
+            settings |= dict(checkpoint=out / CHECKPOINT_NAME, time_budget=time_budget)
+            model, n_rows = fit_files(say, table, columns, y, weight, settings, memory)
+            if model is None:
+                return
+            say_lines(say, roles.described(table, n_rows, x, y))
+        else:
+            n_rows = len(frame)
+            say_lines(say, roles.described(table, n_rows, x, y))
+            model = fit_and_evaluate(say, x.frame, y, row_weight, settings, share=holdout, budget=time_budget)
         found = answers.all_effects(model)
         _write(model, files, found)
         if as_json:
             print_json(
                 {
                     "table": table,
-                    "rows": len(y.values),
-                    "rows_left_out": y.n_left_out,
+                    "rows": model._profile.n_rows if is_streamed else len(y.values),
+                    "rows_left_out": n_rows - model._profile.n_rows if is_streamed else y.n_left_out,
                     "task": "classification" if y.is_class else "regression",
                     "reason": y.reason,
                     **answers.about(model),
@@ -263,6 +306,19 @@ def fit(
             say_effects(say, found)
             say_fit(say, model)
             say_files(say, files)
+
+
+def _join(coordinator: str, processes: int | None, process: int | None) -> None:
+    """Joins the processes of a fit."""
+    from vertebra import cluster
+
+    try:
+        if coordinator == "cluster":
+            cluster.connect()
+        else:
+            cluster.connect(coordinator, processes, process)
+    except ValueError as error:
+        raise Refused(str(error)) from None
 
 
 # --- predict ----------------------------------------------------------------------------------------------------------
@@ -300,6 +356,7 @@ def predict(
         check_writable(out, force=force)
     file = _model_file(model)
     from vertebra import answers, archive, storage
+    from vertebra.outputs import predictions
 
     loaded = archive.load(file)
     is_class = answers.is_classifier(loaded)
@@ -309,8 +366,18 @@ def predict(
         raise Refused("--proba is for classes, and the model is of numbers.")
     if terms:
         answers.check_additive(loaded)
-    x = answers.inputs_of(loaded, read_table(table), table)
-    result = answers.predictions(loaded, x, level, levels, proba=proba, terms=terms)
+
+    def answer(frame: Any) -> Any:
+        return predictions(loaded, answers.inputs_of(loaded, frame, table), level, levels, proba=proba, terms=terms)
+
+    if is_large(table):
+        if out is None or ending_of(str(out)) not in (".parquet", ".pq"):
+            raise Refused(f"{table} is read some rows at a time, to Parquet: give --out FILE.parquet.")
+        from vertebra import stream
+
+        stream.write(table, out, list(loaded.schema_.sources), answer)
+        return
+    result = answer(read_table(table))
     if out is None:
         print_bytes(encoded(result, ".csv"))
     else:

@@ -109,6 +109,19 @@ def summed(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     return result
 
 
+def from_first(arrays: Sequence[np.ndarray], blank: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The arrays of the first process, of the types and shapes of `blank`; nothing where it has none."""
+    data = gathered(b"".join(np.ascontiguousarray(each).tobytes() for each in arrays) if is_first() else b"")[0]
+    if not data:
+        return []
+    result, start = [], 0
+    for each in blank:
+        part = np.frombuffer(data[start : start + each.nbytes], dtype=each.dtype)
+        result.append(part.reshape(each.shape))
+        start += each.nbytes
+    return result
+
+
 def agree(value: bytes, what: str) -> None:
     """Refuses to go on where processes have come to different ends."""
     if len(set(gathered(value))) > 1:

@@ -6,6 +6,7 @@ The algebra is done on the host in float64: in float32 the small eigenvalues of 
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from vertebra.likelihoods import Gaussian as GaussianLikelihood
 from vertebra.likelihoods import Likelihood
 from vertebra.network import Network
 from vertebra.parameters import working
+from vertebra.sums import Sums, added
 
 CHUNK = 4096
 # Eigenvectors of so many features take some seconds; `fit` does not start longer work unasked.
@@ -54,9 +56,21 @@ def closed_form(
     The noise of each target is moved to the maximum of the evidence, log N(y; offset, σ²I + s²ΦΦᵀ). With inducing
     points and residual="diagonal" that is Titsias' bound on it, less what the points leave out over 2σ².
     """
+    starts = range(0, len(x), CHUNK)
+    parts = ([each[start : start + CHUNK] for each in (x, y, weight)] for start in starts)
+    return closed_form_of(network, likelihood, lambda work: added(lambda part: work(*part), parts, 1))[:3]
+
+
+def closed_form_of(
+    network: Network, likelihood: GaussianLikelihood, total: Callable[[Callable], Sums]
+) -> tuple[Network, GaussianLikelihood, float, float]:
+    """The same of rows wherever they lie, and how many there are.
+
+    `total` adds up over all of them what a function makes of some: of their x, y and weights.
+    """
     function = network.stacks[-1].function
     prior_sd = float(jax.vmap(lambda prior: prior.sd(function.posterior.mean.shape[2]))(function.prior)[0])
-    problems = _problems(network, x, y, weight, prior_sd)
+    problems, n = _problems(network, total, prior_sd)
     log_scales = np.array([_best_log_scale(p, float(s)) for p, s in zip(problems, likelihood.log_scale, strict=True)])
     means, factors = zip(*(p.posterior(s) for p, s in zip(problems, log_scales, strict=True)), strict=True)
     evidence = sum(p.evidence(s) for p, s in zip(problems, log_scales, strict=True))
@@ -65,7 +79,7 @@ def closed_form(
     outputs, d = len(network.skeleton.outputs), function.posterior.mean.shape[1]
     mean, factor = (jnp.asarray(np.stack(a), dtype).reshape(outputs, d, *a[0].shape) for a in (means, factors))
     likelihood = eqx.tree_at(lambda l: l.log_scale, likelihood, jnp.asarray(log_scales, dtype))  # noqa: E741
-    return network.with_joint_top(jax.vmap(_gaussian)(mean, factor), Normal(prior_sd)), likelihood, evidence
+    return network.with_joint_top(jax.vmap(_gaussian)(mean, factor), Normal(prior_sd)), likelihood, evidence, n
 
 
 class _Problem(NamedTuple):
@@ -97,22 +111,27 @@ class _Problem(NamedTuple):
         return mean, upper * np.where(np.diagonal(upper) < 0, -1.0, 1.0)[:, None]
 
 
-def _problems(network, x, y, weight, prior_sd) -> list[_Problem]:
+def _problems(network, total, prior_sd) -> tuple[list[_Problem], float]:
     outputs, d = len(network.skeleton.outputs), network.n_outputs // len(network.skeleton.outputs)
-    n_weights = weight.shape[1]
-    gram = cross = square = left = np.zeros(())
-    for start in range(0, len(x), CHUNK):
-        rows = slice(start, start + CHUNK)
-        phi, offset, left_out = (np.asarray(a, dtype=np.float64) for a in _features(network, working(x[rows].T)))
-        w = weight[rows].T.astype(np.float64)  # (1 or k, rows)
-        residual = y[rows].T - offset
+
+    def work(x, y, weight) -> Sums:
+        weight = weight.reshape(len(y), -1)
+        phi, offset, left_out = (np.asarray(a, dtype=np.float64) for a in _features(network, working(x.T)))
+        w = weight.T.astype(np.float64)  # (1 or k, rows)
+        residual = y.T - offset
         # One Gram matrix per output, or per target where targets are weighted apart.
-        pairs = [(o, w[0]) for o in range(outputs)] if n_weights == 1 else [(i // d, w[i]) for i in range(outputs * d)]
-        gram = gram + np.stack([(phi[o] * each) @ phi[o].T for o, each in pairs])
-        cross = cross + np.einsum("odb,orb->odr", (w * residual).reshape(outputs, d, -1), phi, optimize=True)
-        square = square + np.sum(w * residual**2, axis=1)
-        left = left + left_out @ w.T  # (outputs, 1 or k)
-    total = weight.sum(axis=0, dtype=np.float64)
+        pairs = [(o, w[0]) for o in range(outputs)] if len(w) == 1 else [(i // d, w[i]) for i in range(outputs * d)]
+        return [
+            np.stack([(phi[o] * each) @ phi[o].T for o, each in pairs]),
+            np.einsum("odb,orb->odr", (w * residual).reshape(outputs, d, -1), phi, optimize=True),
+            np.sum(w * residual**2, axis=1),
+            left_out @ w.T,  # (outputs, 1 or k)
+            w.sum(axis=1),
+            np.array([np.count_nonzero(w.any(axis=0))], dtype=np.float64),
+        ]
+
+    gram, cross, square, left, mass, n = total(work)
+    n_weights = len(mass)
     problems = []
     for target in range(outputs * d):
         block, column = target // d, min(target, n_weights - 1)
@@ -125,11 +144,11 @@ def _problems(network, x, y, weight, prior_sd) -> list[_Problem]:
                 rotated,
                 float(square[target]),
                 float(left[block, column]),
-                float(total[column]),
+                float(mass[column]),
                 prior_sd,
             )
         )
-    return problems
+    return problems, float(n[0])
 
 
 @eqx.filter_jit

@@ -3,6 +3,7 @@
 Effects are components under the product of the inputs' marginals, also where inputs are correlated.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -65,6 +66,7 @@ class _Additive(Explanations, TrainedEstimator):
         early_stopping: bool = False,
         time_budget: float | int | None = None,
         warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ):
@@ -77,6 +79,7 @@ class _Additive(Explanations, TrainedEstimator):
         self.early_stopping = early_stopping
         self.time_budget = time_budget
         self.warm_start = warm_start
+        self.checkpoint = checkpoint
         self.random_state = random_state
         self.verbose = verbose
 
@@ -234,8 +237,9 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
     """Bayesian additive regression: f = Σ of functions of few inputs each, with known uncertainty.
 
     X is an array or a pandas, polars or Arrow frame with columns of any kind: numbers, booleans, text, categories,
-    dates, with gaps. y is (n,) or (n, targets). `sample_weight` counts rows: a weight of 10 is ten equal rows, and as
-    sure as ten.
+    dates, with gaps. y is (n,) or (n, targets). Or X is a Parquet file, a folder of them, a pyarrow dataset or a
+    `stream.Parquet`, which need not fit in memory, and y (as `sample_weight`) the name of a column. `sample_weight`
+    counts rows: a weight of 10 is ten equal rows, and as sure as ten.
 
     Parameters
     ----------
@@ -269,6 +273,9 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         Seconds after which no more terms are sought or steps taken.
     warm_start : bool
         Keeps the terms found by the last fit.
+    checkpoint : path, optional
+        A file to which the state of long work is written: passes over files, networks in training. After a kill the
+        same call goes on where it was, and ends with the same model. Removed when the fit is done.
     random_state : int, optional
     verbose : bool
 
@@ -297,6 +304,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         early_stopping: bool = False,
         time_budget: float | int | None = None,
         warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ):
@@ -310,6 +318,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
             early_stopping=early_stopping,
             time_budget=time_budget,
             warm_start=warm_start,
+            checkpoint=checkpoint,
             random_state=random_state,
             verbose=verbose,
         )
@@ -375,6 +384,7 @@ class _Skeleton(TrainedEstimator):
         n_steps: int | None = None,
         early_stopping: bool = False,
         time_budget: float | int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ):
@@ -385,6 +395,7 @@ class _Skeleton(TrainedEstimator):
         self.n_steps = n_steps
         self.early_stopping = early_stopping
         self.time_budget = time_budget
+        self.checkpoint = checkpoint
         self.random_state = random_state
         self.verbose = verbose
 
@@ -448,7 +459,7 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
         "auto": of the ensemble normal or heavy tails, as rows left out ask for; else "gaussian".
     n_steps : int, optional
         Of training; by default 2000, and of the ensemble 60 passes over the rows, but at least 5000 and at most 20000.
-    conformal, feature_types, early_stopping, time_budget, random_state, verbose
+    conformal, feature_types, early_stopping, time_budget, checkpoint, random_state, verbose
         As for `AdditiveRegressor`; the ensemble is not stopped early.
     """
 
@@ -464,6 +475,7 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
         n_steps: int | None = None,
         early_stopping: bool = False,
         time_budget: float | int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool | int = False,
     ):
@@ -475,6 +487,7 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
             n_steps=n_steps,
             early_stopping=early_stopping,
             time_budget=time_budget,
+            checkpoint=checkpoint,
             random_state=random_state,
             verbose=verbose,
         )

@@ -17,13 +17,13 @@ from vertebra.control import Control
 from vertebra.diagnostics import coverage_words, summary, uneven_noise, worse_than_linear
 from vertebra.distributions import Gaussian as GaussianPosterior
 from vertebra.evaluation import LEFT_OUT, cross_fitted, fit_linear
-from vertebra.inference import Fitted, Progress, fit
+from vertebra.inference import Fitted, Progress, fit, fit_stream
 from vertebra.likelihoods import Likelihood
 from vertebra.network import build
 from vertebra.predictive import Predictive
 from vertebra.profile import profile
 from vertebra.skeleton import Skeleton
-from vertebra.stream import Known, StreamedRows, Training, as_parquet, is_stream
+from vertebra.stream import Known, StreamedRows, Training, Windows, as_parquet, is_stream
 from vertebra.surface import EnsembleSurface
 from vertebra.tabular import Rows, TableEstimator, Targets, canonical, check_count, seed_of, target_names
 
@@ -59,6 +59,7 @@ class TrainedEstimator(TableEstimator):
     verbose: bool | int
     n_steps: int | None
     early_stopping: bool
+    checkpoint: str | os.PathLike[str] | None
 
     def _check_settings(self, scheme: str, known: Sequence[str]) -> None:
         if scheme != "auto" and scheme not in known:
@@ -98,23 +99,28 @@ class TrainedEstimator(TableEstimator):
             return control.enough()
 
         if n_steps is None:
-            passes = N_PASSES * len(x) // BATCH_SIZE
+            passes = N_PASSES * (len(x) if stream is None else stream.n_rows) // BATCH_SIZE
             n_steps = min(max(passes, FEWEST_STEPS), MOST_STEPS) if folds else N_STEPS
+        networks = [network_of(k, i) for i, k in enumerate(jr.split(jr.fold_in(key, 1), settings["n_restarts"]))]
+        shared: Any = dict(
+            key=key, n_steps=n_steps, learning_rate=settings.get("rate", 5e-3), folds=folds, callback=watch
+        )
+        if stream is not None:
+            windows = Windows(stream, x, y, weight)
+            kept = stream.training.checkpoint
+            return fit_stream(networks, likelihood, windows, batch_size=BATCH_SIZE, checkpoint=kept, **shared)
         validation = VALIDATION_SHARE if self.early_stopping and not folds and len(x) >= 20 else 0.0
         return fit(
-            [network_of(k, i) for i, k in enumerate(jr.split(jr.fold_in(key, 1), settings["n_restarts"]))],
+            networks,
             likelihood,
             x,
             y,
-            key=key,
             weight=weight,
-            n_steps=n_steps,
             batch_size=BATCH_SIZE,
-            learning_rate=settings.get("rate", 5e-3),
             validation=validation,
-            folds=folds,
             patience=5 if validation else None,
-            callback=watch,
+            checkpoint=None if self.checkpoint is None else f"{os.fspath(self.checkpoint)}.networks",
+            **shared,
         )
 
 
@@ -207,7 +213,7 @@ def _streamed(model: Any, X, y, sample_weight) -> tuple[StreamedRows, Known]:
     table = as_parquet(X)
     settings = {k: v for k, v in model.get_params(deep=False).items() if k not in ("verbose", "checkpoint")}
     about = {"model": type(model).__name__, "settings": settings, "table": table.about(), "y": y, "w": sample_weight}
-    path = getattr(model, "checkpoint", None)
+    path = model.checkpoint
     training = Training(
         table,
         targets,

@@ -9,8 +9,10 @@ import pandas as pd
 import typer
 from rich.console import Console
 
+from vertebra import cluster
 from vertebra.estimators import AdditiveClassifier, AdditiveRegressor
 from vertebra.roles import Target
+from vertebra.stream import Parquet
 
 # Tables of fewer rows are not split: accuracy is then of each row left out in turn.
 ROWS_TO_HOLD_OUT = 50
@@ -64,6 +66,27 @@ def fit_and_evaluate(
     if evaluation is not None:
         model.evaluation_ = dataclasses.replace(evaluation, method=HELD_OUT_FIRST)
     return model.set_params(verbose=False, time_budget=budget)
+
+
+def fit_files(
+    say: Console,
+    table: str,
+    columns: list[str],
+    y: Target,
+    weight: str | None,
+    settings: dict[str, Any],
+    memory: float | None,
+) -> tuple[Any, int]:
+    """The model of a table in Parquet files, and how many rows they have; nothing for processes but the first."""
+    source = Parquet(table, columns=columns, **({} if memory is None else {"memory": memory}))
+    kind: Any = AdditiveClassifier if y.is_class else AdditiveRegressor
+    if not say.quiet:
+        typer.echo(f"Fit: all {source.n_rows} rows, read some at a time.", err=True)
+    target: Any = y.names if len(y.names) > 1 else y.names[0]
+    model = kind(**settings, verbose=not say.quiet).fit(source, target, weight)
+    if not cluster.is_first():
+        return None, source.n_rows
+    return model.set_params(verbose=False, checkpoint=None), source.n_rows
 
 
 def _ended(model: Any, why: str) -> bool:

@@ -1,7 +1,9 @@
 """Doubly stochastic variational inference: `elbo`, `fit`, `sample`, `moments`."""
 
+import hashlib
 import math
 import numbers
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,13 +18,31 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 from threadpoolctl import threadpool_limits
 
-from vertebra.conjugate import MAX_FEATURES, closed_form, has_closed_form, n_joint_features
+from vertebra import cluster
+from vertebra.checkpoint import Checkpoint
+from vertebra.conjugate import MAX_FEATURES, closed_form, closed_form_of, has_closed_form, n_joint_features
+from vertebra.devices import apart, everywhere, mesh_for
 from vertebra.likelihoods import Likelihood
 from vertebra.network import Network, pile
 from vertebra.noise import fast
 from vertebra.objective import minibatch_elbo, step_noise
 from vertebra.parameters import trainable, working
-from vertebra.training import ADAM, MAX_RETRIES, RETRY_FACTOR, Plan, Settings, advance, arrange, padded, score_of, start
+from vertebra.stream import Windows, ahead
+from vertebra.training import (
+    ADAM,
+    MAX_RETRIES,
+    RETRY_FACTOR,
+    Data,
+    Plan,
+    Settings,
+    Window,
+    advance,
+    arrange,
+    padded,
+    score_of,
+    start,
+    streamed,
+)
 
 
 class Progress(NamedTuple):
@@ -148,6 +168,7 @@ def fit(
     n_rounds: int = 25,
     last_layer: bool | None = None,
     callback: Callable[[Progress], bool | None] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
 ) -> Fitted:
     """Maximises the ELBO over q, the blocks' hyper-parameters and the likelihood's.
 
@@ -166,6 +187,10 @@ def fit(
       than 2000 features.
     - `callback`: called with a `Progress` after each of the `n_rounds` rounds; True ends the fit with the best so far
       (with `folds` the last).
+    - `checkpoint`: a file that the whole state is written to every half minute; if it is there, of the same run, that
+      is gone on with, and ends with the same result to the last bit. It is removed at the end.
+
+    Several devices share the work: restarts where their number allows it, else the rows of large minibatches.
     """
     networks = _checked_networks(network)
     _check_counts(n_steps=n_steps, batch_size=batch_size, n_draws=n_draws, n_rounds=n_rounds)
@@ -173,90 +198,261 @@ def fit(
     rows, targets = _arrays(networks[0], likelihood, x, y)
     weights = _weights(weight, targets.shape)
     likelihood = likelihood.init(targets)
-    exact = has_closed_form(networks[0], likelihood)
-    if last_layer is None:
-        last_layer = exact and n_joint_features(networks[0]) <= MAX_FEATURES
-    if last_layer and not exact:
-        raise ValueError(
-            "`last_layer=True` needs a top layer with a full Gaussian posterior and a Normal prior, nothing random "
-            "below it and the Gaussian likelihood: use None to have the closed form where it exists."
-        )
     keys = jr.split(fast(key), 1 + len(networks))
     data = arrange(rows, targets, weights, validation, folds, batch_size, keys[0])
-    held = jnp.arange(len(networks), dtype=jnp.int32) % max(folds, 1)
-    steps_per_round = -(-n_steps // n_rounds)
-    plan = Plan(
-        n_steps=jnp.asarray(n_steps, jnp.int32),
-        n_rounds=jnp.asarray(-(-n_steps // steps_per_round), jnp.int32),
-        steps_per_round=jnp.asarray(steps_per_round, jnp.int32),
-        learning_rate=working(learning_rate if optimiser is None else 1.0),
-        patience=jnp.asarray(n_rounds if patience is None else patience, jnp.int32),
-    )
-    optimiser = ADAM if optimiser is None else optimiser
-    settings = Settings(
-        min(batch_size, len(data.order)),
-        n_draws,
-        n_rounds,
+    run = _Run(
+        networks,
+        likelihood,
+        keys,
+        _Asked(n_steps, n_rounds, patience, learning_rate, optimiser, n_draws, folds, last_layer),
+        batch_size=min(batch_size, len(data.rows.order)),
         validates=validation > 0.0 or folds > 0,
-        keeps_last=folds > 0,
-        stacked=len(networks) > 1,
-        optimiser=optimiser,
     )
+    kept = None
+    if checkpoint is not None:
+        kept = Checkpoint(checkpoint, run.about(rows, targets, weights, batch_size, validation))
+    everything = everywhere(data, run.settings.mesh)
+    state = run.to_the_end(lambda turn: everything, callback, kept)
+    fold = np.asarray(data.rows.fold)[: len(rows)]
 
-    models = [(member, likelihood) for member in networks]
-    model = pile(models) if settings.stacked else models[0]
-    params, rest = eqx.partition(model, trainable(model))
-    state = start(settings, params, *((keys[1:], held) if settings.stacked else (keys[1], held[0])))
-    most = n_rounds + MAX_RETRIES
-    for until in range(1, most + 1) if callback else [most]:
-        # XLA shares the work out among the cores: threads of LAPACK's own would fight it for them.
-        with threadpool_limits(1, user_api="blas"):
-            state = advance(settings, state, rest, data, plan, jnp.asarray(until, jnp.int32))
-            jax.block_until_ready(state)
-        stop = bool(callback and _report(callback, state, n_steps, settings))
-        if stop or not np.any(state.active):
-            break
+    def exactly(network, noise, held):
+        seen = fold != held
+        own, noise, evidence = closed_form(network, noise, rows[seen], targets[seen], weights[seen])
+        return own, noise, evidence / np.count_nonzero(weights[seen].any(axis=1))
 
-    outcomes, rests = (_members(tree, len(networks)) if settings.stacked else [tree] for tree in (state, rest))
-    scores = [float(outcome.best_score) for outcome in outcomes]
-    _check_outcome(scores, outcomes, None if optimiser is not ADAM else learning_rate)
-    fitted = [eqx.combine(outcome.best, part) for outcome, part in zip(outcomes, rests, strict=True)]
-    evidences: Sequence[float | None] = [None] * len(fitted)
-    fold = np.asarray(data.fold)[: len(rows)]
-    unseen = tuple(fold == int(k) for k in held)
-    if last_layer:
-        finished = [
-            closed_form(f, noise, rows[~out], targets[~out], weights[~out])
-            for (f, noise), out in zip(fitted, unseen, strict=True)
-        ]
-        fitted = [(f, noise) for f, noise, _ in finished]
-        n_fitted = [np.count_nonzero(weights[~out].any(axis=1)) for out in unseen]
-        evidences = [e / n for (*_, e), n in zip(finished, n_fitted, strict=True)]
-        scores = [float(_rescore(settings, f, data, keys[0], k)) for f, k in zip(fitted, held, strict=True)]
-    best = int(np.argmax(scores))
-    rounds = int(outcomes[best].round)
-    history = History(
-        np.minimum(np.arange(1, rounds + 1) * steps_per_round, n_steps),
-        np.asarray(outcomes[best].elbos)[:rounds],
-        np.asarray(outcomes[best].scores)[:rounds],
+    fitted = run.outcome(state, data, fold, exactly)
+    if kept is not None:
+        kept.remove()
+    return fitted
+
+
+def fit_stream(
+    network: Network | Sequence[Network],
+    likelihood: Likelihood,
+    windows: Windows,
+    *,
+    key: PRNGKeyArray,
+    n_steps: int = 5000,
+    batch_size: int = 1024,
+    learning_rate: float = 1e-2,
+    optimiser: optax.GradientTransformation | None = None,
+    n_draws: int = 1,
+    folds: int = 0,
+    n_rounds: int = 25,
+    last_layer: bool | None = None,
+    callback: Callable[[Progress], bool | None] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Fitted:
+    """As `fit`, of rows that are read from files, shuffled, while the device computes: see `vertebra.stream`.
+
+    A round is trained on a window of rows; with several processes each reads its own part of it, and the result does
+    not depend on how many there are. `Fitted.unseen` is of the rows in memory, `windows.x`.
+    """
+    networks = _checked_networks(network)
+    _check_counts(n_steps=n_steps, batch_size=batch_size, n_draws=n_draws, n_rounds=n_rounds)
+    _check_settings(learning_rate, 0.0, folds, None, len(networks))
+    rows, targets = _arrays(networks[0], likelihood, windows.x, windows.y)
+    weights = _weights(windows.weight, targets.shape)
+    likelihood = likelihood.init(targets)
+    keys = jr.split(fast(key), 1 + len(networks))
+    fold = windows.folds(folds) if folds else np.zeros(len(rows), dtype=int)
+    data = streamed(rows, targets, weights, fold, n_train=windows.n_rows, total=windows.total)
+    asked = _Asked(
+        n_steps,
+        max(n_rounds, windows.fewest_rounds(n_steps, batch_size)),
+        None,
+        learning_rate,
+        optimiser,
+        n_draws,
+        folds,
+        last_layer,
     )
-    members, likelihoods = (tuple(part) for part in zip(*fitted, strict=True))
-    return Fitted(
-        members[best],
-        likelihoods[best],
-        scores[best],
-        history,
-        evidences[best],
-        members,
-        likelihoods,
-        tuple(scores),
-        unseen,
-    )
+    run = _Run(networks, likelihood, keys, asked, batch_size=batch_size, validates=folds > 0)
+    mesh, held = run.settings.mesh, everywhere(data, run.settings.mesh)
+    first = run.resumed(checkpoint)
+    read = ahead(windows.rounds(run.steps_per_round, batch_size, folds, first, mesh))
+
+    def data_of(turn: int) -> Data:
+        return held._replace(rows=Window(*next(read)))
+
+    try:
+        state = run.to_the_end(data_of, callback, checkpoint)
+    finally:
+        read.close()
+    fold = fold if folds else np.full(len(rows), -1)
+
+    def exactly(network, noise, held):
+        own, noise, evidence, n = closed_form_of(network, noise, lambda work: windows.sums(work, folds, held))
+        return own, noise, evidence / n
+
+    return run.outcome(state, data, fold, exactly)
+
+
+class _Asked(NamedTuple):
+    """What a training run is asked for."""
+
+    n_steps: int
+    n_rounds: int
+    patience: int | None
+    learning_rate: float
+    optimiser: optax.GradientTransformation | None
+    n_draws: int
+    folds: int
+    last_layer: bool | None
+
+
+class _Run:
+    """One training run: restarts from their first state to what is made of their last."""
+
+    def __init__(self, networks, likelihood, keys, asked: _Asked, *, batch_size: int, validates: bool):
+        self.networks, self.likelihood, self.keys, self.asked = networks, likelihood, keys, asked
+        exact = has_closed_form(networks[0], likelihood)
+        self.last_layer = asked.last_layer
+        if self.last_layer is None:
+            self.last_layer = exact and n_joint_features(networks[0]) <= MAX_FEATURES
+        if self.last_layer and not exact:
+            raise ValueError(
+                "`last_layer=True` needs a top layer with a full Gaussian posterior and a Normal prior, nothing random "
+                "below it and the Gaussian likelihood: use None to have the closed form where it exists."
+            )
+        self.held = jnp.arange(len(networks), dtype=jnp.int32) % max(asked.folds, 1)
+        self.steps_per_round = -(-asked.n_steps // asked.n_rounds)
+        mesh, self.shared = mesh_for(len(networks), batch_size)
+        self.settings = Settings(
+            batch_size,
+            asked.n_draws,
+            asked.n_rounds,
+            validates=validates,
+            keeps_last=asked.folds > 0,
+            stacked=len(networks) > 1,
+            optimiser=ADAM if asked.optimiser is None else asked.optimiser,
+            mesh=mesh,
+        )
+        models = [(member, likelihood) for member in networks]
+        model = pile(models) if self.settings.stacked else models[0]
+        params, self.rest = eqx.partition(model, trainable(model))
+        mine = (keys[1:], self.held) if self.settings.stacked else (keys[1], self.held[0])
+        self.state = start(self.settings, params, *mine)
+        self._is_resumed = False
+
+    def about(self, *facts: Any) -> dict[str, Any]:
+        """What tells this run from another: data, settings, seeds."""
+        leaves = [*facts, jr.key_data(self.keys), *(a for a in jax.tree.leaves(self.networks) if eqx.is_array(a))]
+        digest = hashlib.sha256()
+        for leaf in leaves:
+            array = np.ascontiguousarray(jr.key_data(leaf) if _is_key(leaf) else leaf)
+            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        asked = self.asked._replace(optimiser=None)
+        return {"arrays": digest.hexdigest(), "asked": list(asked), "likelihood": type(self.likelihood).__name__}
+
+    def resumed(self, kept: Checkpoint | None) -> int:
+        """Goes on where a run before this one was; returns how many rounds are done, the diverged ones included."""
+        self._is_resumed = True
+        entry = None if kept is None else kept.get("training")
+        own = [] if entry is None else [entry.arrays[str(k)] for k in range(len(entry.arrays))]
+        # one process keeps the state, which all share
+        leaves, shape = jax.tree.flatten(self.state)
+        blank = [np.asarray(_plain(leaf)) for leaf in leaves]
+        given = cluster.from_first(own, blank) if cluster.place()[1] > 1 else own
+        if given:
+            placed = [_like(leaf, array) for leaf, array in zip(leaves, given, strict=True)]
+            self.state = jax.tree.unflatten(shape, placed)
+        return int(np.max(np.asarray(self.state.turn)))
+
+    def keep(self, kept: Checkpoint) -> None:
+        """Writes the whole state down: parameters, optimiser, keys, and where in the data it is."""
+        leaves = [np.asarray(_plain(leaf)) for leaf in jax.tree.leaves(self.state)]
+        kept.put("training", {}, {str(k): leaf for k, leaf in enumerate(leaves)})
+
+    def to_the_end(self, data_of: Callable[[int], Data], callback, kept: Checkpoint | None):
+        """Round after round, or all at once where nobody looks at them."""
+        asked, settings, mesh = self.asked, self.settings, self.settings.mesh
+        if kept is not None and not self._is_resumed:
+            self.resumed(kept)
+        plan = Plan(
+            n_steps=jnp.asarray(asked.n_steps, jnp.int32),
+            n_rounds=jnp.asarray(-(-asked.n_steps // self.steps_per_round), jnp.int32),
+            steps_per_round=jnp.asarray(self.steps_per_round, jnp.int32),
+            learning_rate=working(asked.learning_rate if asked.optimiser is None else 1.0),
+            patience=jnp.asarray(asked.n_rounds if asked.patience is None else asked.patience, jnp.int32),
+        )
+        spread = apart if self.shared == "members" else everywhere
+        state, rest, plan = spread(self.state, mesh), spread(self.rest, mesh), everywhere(plan, mesh)
+        most, done = asked.n_rounds + MAX_RETRIES, int(np.max(np.asarray(self.state.turn)))
+        stepwise = callback is not None or kept is not None or self._is_resumed
+        for until in range(done + 1, most + 1) if stepwise else [most]:
+            if not np.any(np.asarray(state.active)):
+                break
+            data = data_of(until - 1)
+            # XLA shares the work out among the cores: threads of LAPACK's own would fight it for them.
+            with threadpool_limits(1, user_api="blas"), cluster.together(f"training, round {until}"):
+                state = advance(settings, state, rest, data, plan, jnp.asarray(until, jnp.int32))
+                jax.block_until_ready(state)
+            self.state = state
+            if kept is not None and cluster.is_first() and kept.is_due:
+                self.keep(kept)
+            if callback and _report(callback, state, asked.n_steps, settings):
+                break
+        return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else jnp.asarray(np.asarray(leaf)), state)
+
+    def outcome(self, state, data: Data, fold: Int[np.ndarray, " n"], exactly: Callable) -> Fitted:
+        """The best state of every restart, its last layer in closed form where there is one, and the best of all.
+
+        `exactly` is the closed form, of a network, its noise, and the fold to leave out.
+        """
+        networks, asked, settings, held = self.networks, self.asked, self.settings, self.held
+        outcomes, rests = (_members(tree, len(networks)) if settings.stacked else [tree] for tree in (state, self.rest))
+        scores = [float(outcome.best_score) for outcome in outcomes]
+        _check_outcome(scores, outcomes, None if asked.optimiser is not None else asked.learning_rate)
+        fitted = [eqx.combine(outcome.best, part) for outcome, part in zip(outcomes, rests, strict=True)]
+        evidences: Sequence[float | None] = [None] * len(fitted)
+        unseen = tuple(fold == int(k) for k in held)
+        if self.last_layer:
+            finished = [exactly(*own, int(k)) for own, k in zip(fitted, held, strict=True)]
+            fitted = [(f, noise) for f, noise, _ in finished]
+            evidences = [e for *_, e in finished]
+            alone = settings._replace(mesh=None)
+            scores = [float(_rescore(alone, f, data, self.keys[0], k)) for f, k in zip(fitted, held, strict=True)]
+        best = int(np.argmax(scores))
+        rounds = int(outcomes[best].round)
+        history = History(
+            np.minimum(np.arange(1, rounds + 1) * self.steps_per_round, asked.n_steps),
+            np.asarray(outcomes[best].elbos)[:rounds],
+            np.asarray(outcomes[best].scores)[:rounds],
+        )
+        members, likelihoods = (tuple(part) for part in zip(*fitted, strict=True))
+        return Fitted(
+            members[best],
+            likelihoods[best],
+            scores[best],
+            history,
+            evidences[best],
+            members,
+            likelihoods,
+            tuple(scores),
+            unseen,
+        )
 
 
 @eqx.filter_jit
 def _rescore(settings, model, data, key, held):
     return score_of(settings, model, data, key, held)
+
+
+def _is_key(leaf) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf):
+    """An array as files hold it: keys as the numbers they are."""
+    return np.asarray(jr.key_data(leaf)).view(np.int32) if _is_key(leaf) else leaf
+
+
+def _like(leaf, array: np.ndarray):
+    """An array from a file as the program has it."""
+    if _is_key(leaf):
+        return jr.wrap_key_data(jnp.asarray(array.view(np.uint32)), impl=jr.key_impl(leaf))
+    return jnp.asarray(array, dtype=leaf.dtype)
 
 
 def _members(tree, n):

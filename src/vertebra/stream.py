@@ -11,16 +11,20 @@ import os
 import pathlib
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from vertebra import cluster
 from vertebra.checkpoint import Checkpoint
 from vertebra.column import Column, Level, codes_of, levels_of, read
+from vertebra.devices import from_parts
 from vertebra.encoding import N_FOLDS, CrossFitted, Tally, cross_fit, tally
+from vertebra.outputs import predictions, term_columns
 from vertebra.sums import CHUNK, Sums, added, cores
 from vertebra.survey import Facts, begin, schema_of, with_rows
 from vertebra.table import Schema, opened
@@ -30,8 +34,12 @@ BATCH_ROWS, AHEAD = 65_536, 2
 # GiB that a fit may take beside the libraries; the share of them for the functions of every input at the rows searched,
 # about so many each; and how few and many rows these may be.
 MEMORY, SHARE, N_FUNCTIONS, FEWEST, MOST = 1.5, 0.5, 56, 20_000, 100_000
+# Chunks after which progress is told.
+PROGRESS = 200
 # Rows that conformal intervals are calibrated on.
 CALIBRATION_ROWS = 20_000
+# Shards of minibatches, and bytes of a window of them.
+N_SHARDS, WINDOW_BYTES = 8, 2.0**26
 # What the numbers of rows are hashed with, for choices that must not go together.
 SAMPLED, FOLDED, CALIBRATED, ORDERED = range(4)
 
@@ -258,8 +266,11 @@ class Training:
         kinds = dict.fromkeys(self.targets, "category" if self.is_class else "number")
         facts, targets = begin(self.inputs, self.feature_types), begin(self.targets, kinds)
         sample, held = _Collected(self), _Collected(self)
-        n_rows, weight = 0, 0.0
+        n_rows, weight, n_told = 0, 0.0, 0
         for batch in ahead(self.table.batches(self.used)):
+            if batch.first // (PROGRESS * CHUNK) > n_told:
+                n_told = batch.first // (PROGRESS * CHUNK)
+                self.report(f"pass 1: {batch.first:,} of {self.table.n_rows:,} rows")
             own = self.weights(batch)
             facts = with_rows(facts, batch.frame(self.inputs), own)
             targets = with_rows(targets, batch.frame(self.targets), own)
@@ -284,7 +295,8 @@ class Training:
     def _surveyed(self) -> "Known | None":
         """What a run before this one had found."""
         entry = None if self.checkpoint is None else self.checkpoint.get("survey")
-        if entry is None:
+        # a process that died before it kept them needs the others to find them again
+        if not all(cluster.gathered_json(entry is not None)) or entry is None:
             return None
         facts, targets = ([Facts.from_json(each) for each in entry.facts[name]] for name in ("facts", "targets"))
         sample, held = (
@@ -350,6 +362,8 @@ class Training:
             return work(batch, np.where(is_held, 0.0, weight))
 
         def keep(total: Sums, n_done: int, *, is_done: bool = False) -> None:
+            if not is_done and n_done % PROGRESS == 0:
+                self.report(f"pass {self._n_passes + 1}: {(skipped + n_done) * CHUNK:,} rows read")
             if self.checkpoint is not None and (is_done or self.checkpoint.is_due):
                 facts = {"position": skipped + n_done, "is_done": is_done}
                 self.checkpoint.put(name, facts, {str(k): each for k, each in enumerate(total)})
@@ -416,6 +430,57 @@ def _small(batches: Iterable[Batch]) -> Iterator[Batch]:
             yield batch.part(start, min(start + CHUNK, len(batch.rows)))
 
 
+def predict(
+    model: Any, source: Any, out: str | os.PathLike[str], *, level: float = 0.95, quantiles: Sequence[float] = ()
+) -> int:
+    """Writes what a model says of the rows of Parquet files to a Parquet file, row by row; returns how many.
+
+    Of numbers prediction, sd, lower and upper, and quantiles that are asked for; of classes prediction and
+    probability_CLASS.
+    """
+    return write(source, out, model.schema_.sources, lambda x: predictions(model, x, level, quantiles))
+
+
+def eval_terms(model: Any, source: Any, out: str | os.PathLike[str], *, output: int = 0) -> int:
+    """Writes what every term adds at the rows of Parquet files, and `intercept`, to a Parquet file."""
+    return write(source, out, model.schema_.sources, lambda x: term_columns(model, x, output))
+
+
+def write(
+    source: Any,
+    out: str | os.PathLike[str],
+    columns: Sequence[str],
+    answer: Callable[[pd.DataFrame], pd.DataFrame],
+) -> int:
+    """A Parquet file with a row for each of the source's, some at a time; whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table, target = as_parquet(source), pathlib.Path(out)
+    if missing := [name for name in columns if name not in table.columns]:
+        raise ValueError(f"The table has no column {missing[0]!r}, which the model reads.")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"`out` must lie in a folder that exists, got {str(out)!r}.")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    n, writer = 0, None
+    try:
+        for batch in ahead(table.batches(columns, range(len(table.pieces)))):
+            if not len(batch.rows):
+                continue
+            found = pa.Table.from_pandas(answer(batch.frame(columns).to_pandas()), preserve_index=False)
+            if writer is None:
+                writer = pq.ParquetWriter(part, found.schema)
+            writer.write_table(found)
+            n += len(found)
+        if writer is not None:
+            writer.close()
+        os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return n
+
+
 class StreamedRows:
     """All rows of a fit, of which a sample is in memory: read as the model reads them, on the scale it works on."""
 
@@ -471,3 +536,110 @@ class StreamedRows:
 
     def total(self, work: Callable[[Any, Any, Any], Sums]) -> Sums:
         return self.training.total(lambda batch, weight: work(*self.read(batch), weight))
+
+
+class Windows:
+    """Shuffled minibatches of all rows, for `inference.fit_stream`; and some rows in memory, `x`, `y`, `weight`.
+
+    The row groups are dealt out to shards, whatever the number of processes; every minibatch has as many rows of each,
+    and a process reads its own shards. Row groups come in a random order, two at a time, and the rows of a window are
+    shuffled.
+    """
+
+    def __init__(
+        self,
+        stream: StreamedRows,
+        x: Float[np.ndarray, "n p"],
+        y: Float[np.ndarray, "n k"],
+        weight: Float[np.ndarray, " n"],
+    ):
+        self.stream, self.x, self.y, self.weight = stream, x, y, weight
+        self.table = stream.training.table
+        self.n_rows, self.total = self.table.n_rows, stream.weight
+        self.n_shards = min(N_SHARDS, 1 << (len(self.table.pieces).bit_length() - 1))
+        if self.n_shards % (count := cluster.place()[1]):
+            raise ValueError(
+                f"The {len(self.table.pieces)} row groups make {self.n_shards} shards, which {count} processes cannot "
+                "share evenly: use a power of two of processes, or smaller row groups."
+            )
+
+    def folds(self, n_folds: int) -> Int[np.ndarray, " n"]:
+        """Of the rows in memory."""
+        return self.stream.training.folds(self.stream.numbers, n_folds)
+
+    def fewest_rounds(self, n_steps: int, batch_size: int) -> int:
+        """As many as keep a window small."""
+        row = 4.0 * (self.x.shape[1] + self.y.shape[1] + 2)
+        return -(-n_steps // max(int(WINDOW_BYTES / (row * batch_size)), 1))
+
+    def sums(self, work: Callable[[Any, Any, Any], Sums], folds: int, held: int) -> Sums:
+        """Over all rows but those of a fold."""
+        training = self.stream.training
+
+        def on(batch: Batch, weight) -> Sums:
+            if folds:
+                weight = np.where(training.folds(batch.numbers, folds) == held, 0.0, weight)
+            return work(*self.stream.read(batch), weight)
+
+        return training.total(on)
+
+    def rounds(self, n_steps: int, batch_size: int, folds: int, first: int, mesh: Any) -> Iterator[tuple[Any, ...]]:
+        """x, y, weights and folds of one round after the other, (steps, batch, …), from round `first` on."""
+        index, count = cluster.place()
+        if batch_size % self.n_shards:
+            raise ValueError(f"`batch_size` must be a multiple of the {self.n_shards} shards, got {batch_size}.")
+        own = range(index * self.n_shards // count, (index + 1) * self.n_shards // count)
+        each = n_steps * (batch_size // self.n_shards)
+        streams = [self._shard(shard, each, folds, first) for shard in own]
+        while True:
+            parts = [next(shard) for shard in streams]
+            window = []
+            for arrays in zip(*parts, strict=True):
+                cut = [array.reshape(n_steps, -1, *array.shape[1:]) for array in arrays]
+                window.append(from_parts(np.concatenate(cut, axis=1), mesh, axis=1))
+            yield tuple(window)
+
+    def _shard(self, shard: int, n: int, folds: int, first: int) -> Iterator[tuple[np.ndarray, ...]]:
+        """Windows of n rows of one shard, from window `first` on: rows that come before are passed over unread."""
+        waiting: deque[Batch] = deque()
+        there, k = 0, 0
+        batches = self._batches(shard)
+        while True:
+            while there < n:
+                waiting.append(next(batches))
+                there += len(waiting[-1].rows)
+            taken, missing = [], n
+            while missing:
+                batch = waiting.popleft()
+                size = min(missing, len(batch.rows))
+                taken.append(batch.part(0, size))
+                if size < len(batch.rows):
+                    waiting.appendleft(batch.part(size, len(batch.rows)))
+                missing -= size
+            there -= n
+            if k >= first:
+                yield self._shuffled(taken, folds, np.random.default_rng([self.stream.training.seed, shard, k]))
+            k += 1
+
+    def _shuffled(self, batches: Sequence[Batch], folds: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        training, parts = self.stream.training, []
+        for batch in batches:
+            x, y = self.stream.read(batch)
+            fold = training.folds(batch.numbers, folds) if folds else np.full(len(x), -1)
+            parts.append((x, y, training.weights(batch)[:, None], fold))
+        order = rng.permutation(sum(len(x) for x, *_ in parts))
+        kinds = np.float32, np.float32, np.float32, np.int32
+        return tuple(
+            np.concatenate(arrays)[order].astype(kind)
+            for arrays, kind in zip(zip(*parts, strict=True), kinds, strict=True)
+        )
+
+    def _batches(self, shard: int) -> Iterator[Batch]:
+        """Rows of the shard's row groups, for ever, two of them at a time, each time round in another order."""
+        pieces = np.arange(shard, len(self.table.pieces), self.n_shards)
+        for epoch in itertools.count():
+            order = np.random.default_rng([self.stream.training.seed, shard, epoch, ORDERED]).permutation(pieces)
+            for pair in range(0, len(order), 2):
+                read = [self.table.batches(self.stream.training.used, [k]) for k in order[pair : pair + 2]]
+                for batches in itertools.zip_longest(*read):
+                    yield from (batch for batch in batches if batch is not None)

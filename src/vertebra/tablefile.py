@@ -17,6 +17,8 @@ from typing import Any
 Frame = Any  # a pandas.DataFrame
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq")
+# Bytes from which a Parquet file is read some rows at a time; row groups, and rows of each, by which columns are known.
+LARGE, N_LOOKED_AT, ROWS_LOOKED_AT = 2**29, 20, 1000
 
 
 class Refused(Exception):
@@ -75,6 +77,30 @@ def read_table(name: str) -> Frame:
     return frame
 
 
+def is_large(name: str) -> bool:
+    """Whether a table is read some rows at a time: a folder of Parquet files, or a big one."""
+    path = pathlib.Path(name)
+    if path.is_dir():
+        return True
+    return name.lower().endswith((".parquet", ".pq")) and path.is_file() and path.stat().st_size > LARGE
+
+
+def some_rows(name: str) -> Frame:
+    """Rows from all over a table in Parquet files: enough to see what its columns are for."""
+    import numpy as np
+    import pandas as pd
+
+    from vertebra.stream import Parquet
+
+    try:
+        table = Parquet(name)
+    except (ValueError, OSError, ImportError) as error:
+        raise Refused(str(error)) from None
+    chosen = np.unique(np.linspace(0, len(table.pieces) - 1, N_LOOKED_AT).astype(int))
+    parts = [next(table.batches(table.columns, [k])).part(0, ROWS_LOOKED_AT) for k in chosen]
+    return pd.concat([each.frame(table.columns).to_pandas() for each in parts], ignore_index=True)
+
+
 def ending_of(name: str) -> str:
     for ending in ENDINGS:
         if name.lower().endswith(ending):
@@ -118,8 +144,13 @@ def check_writable(path: pathlib.Path, *, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def new_files(folder: pathlib.Path, names: Iterable[str], *, force: bool) -> Iterator[list[pathlib.Path]]:
-    """The paths of files to write in a folder, which is made; and taken away if it stays empty."""
+def new_files(
+    folder: pathlib.Path, names: Iterable[str], *, force: bool, is_shared: bool = False
+) -> Iterator[list[pathlib.Path]]:
+    """The paths of files to write in a folder, which is made; and taken away if it stays empty.
+
+    A folder that is shared with other processes may get them from another one.
+    """
     existed = folder.is_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +161,7 @@ def new_files(folder: pathlib.Path, names: Iterable[str], *, force: bool) -> Ite
     try:
         files = [folder / name for name in names]
         for path in files:
-            check_writable(path, force=force)
+            check_writable(path, force=force or is_shared)
         yield files
     finally:
         if not existed:

@@ -14,8 +14,10 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from vertebra.devices import by_rows
 from vertebra.network import root
 from vertebra.objective import minibatch_elbo, step_noise
 
@@ -27,19 +29,46 @@ RETRY_FACTOR = 0.3
 ADAM = optax.flatten(optax.adam(1.0))
 
 
-class Data(NamedTuple):
-    """The rows on the device, padded to one of a few sizes with weight zero, and the order of visiting them."""
+class Table(NamedTuple):
+    """All rows on the device, padded to one of a few sizes with weight zero, and the order of visiting them."""
 
     x: Float[Array, "rows p"]
     y: Float[Array, "rows k"]
     weight: Float[Array, "rows j"]
     fold: Int[Array, " rows"]  # a restart neither trains on the fold that it holds out nor is scored on another
     order: Int[Array, " rows"]  # the rows to train on, shuffled, then padding
-    n_train: Int[Array, ""]
     strides: Int[Array, " epochs"]  # prime to n_train: each turns the order into another one …
     shifts: Int[Array, " epochs"]  # … that starts elsewhere
-    score_rows: Int[Array, "folds score"]
+
+
+class Window(NamedTuple):
+    """The minibatches of one round, made elsewhere: of rows that do not fit on the device."""
+
+    x: Float[Array, "steps batch p"]
+    y: Float[Array, "steps batch k"]
+    weight: Float[Array, "steps batch j"]
+    fold: Int[Array, "steps batch"]
+
+
+class Data(NamedTuple):
+    """What a round trains on, how many rows that stands for, and the rows that scores are of, fold by fold."""
+
+    rows: Table | Window
+    n_train: Int[Array, ""]
+    total: Float[Array, ""]  # of all weights
+    score_x: Float[Array, "folds score p"]
+    score_y: Float[Array, "folds score k"]
     score_weight: Float[Array, "folds score j"]
+
+
+class Minibatch(NamedTuple):
+    """Rows, and what one of them stands for."""
+
+    x: Float[Array, "batch p"]
+    y: Float[Array, "batch k"]
+    weight: Float[Array, "batch j"]
+    fold: Int[Array, " batch"]
+    scale: Float[Array, ""]
 
 
 class Plan(NamedTuple):
@@ -62,6 +91,7 @@ class Settings(NamedTuple):
     keeps_last: bool  # not the round with the best score
     stacked: bool
     optimiser: optax.GradientTransformation
+    mesh: Mesh | None = None  # the devices that share the work
 
 
 class State(eqx.Module):
@@ -135,9 +165,9 @@ def _turn(settings, state, rest, data, plan, turn):
     # Rows and noise go by the turn, which all restarts share; the schedule by the rounds that this one has done.
     first, done = turn * plan.steps_per_round, state.round * plan.steps_per_round
 
-    def loss(params, rows, weight, scale, noise):
+    def loss(params, batch, weight, noise):
         network, likelihood = eqx.combine(params, rest)
-        value = minibatch_elbo(network, likelihood, data.x[rows].T, data.y[rows], weight, scale, noise)
+        value = minibatch_elbo(network, likelihood, batch.x.T, batch.y, weight, batch.scale, noise)
         return -value / data.n_train
 
     def noise_of(i):
@@ -147,9 +177,9 @@ def _turn(settings, state, rest, data, plan, turn):
 
     def step(i, carry):
         params, optimiser, total, noise = carry
-        rows, weight, scale = _minibatch(data, settings.batch_size, first + i)
-        weight = weight * (data.fold[rows] != state.held)[:, None]
-        value, gradient = jax.value_and_grad(loss)(params, rows, weight, scale, noise)
+        batch = _minibatch(data, settings, first + i, i)
+        weight = batch.weight * (batch.fold != state.held)[:, None]
+        value, gradient = jax.value_and_grad(loss)(params, batch, weight, noise)
         updates, optimiser = settings.optimiser.update(gradient, optimiser, params)
         rate = state.rate_factor * plan.learning_rate * _schedule(done + i, plan.n_steps)
         updates = jax.tree.map(lambda update: rate * update, updates)
@@ -193,21 +223,24 @@ def _turn(settings, state, rest, data, plan, turn):
     )
 
 
-def _minibatch(data, batch_size, t):
-    """Rows of step t, their weights, and what one of them stands for.
+def _minibatch(data, settings, t, i) -> Minibatch:
+    """The rows of step t, which is step i of its round.
 
     Epoch e visits order[(stride_e · position + shift_e) mod n]: every row once, in a new order each time, without a
     sort. With no more rows than fit into a batch, all of them.
     """
-    n = data.n_train
+    rows, n, batch_size = data.rows, data.n_train, settings.batch_size
+    if isinstance(rows, Window):
+        return Minibatch(rows.x[i], rows.y[i], rows.weight[i], rows.fold[i], n / batch_size)
     is_whole = n <= batch_size
     steps_per_epoch = -(-n // batch_size)
     epoch, position = t // steps_per_epoch, (t % steps_per_epoch) * batch_size + jnp.arange(batch_size)
-    e = epoch % len(data.strides)
-    elsewhere = ((position % n) * data.strides[e] % n + data.shifts[e]) % n
-    rows = data.order[jnp.where(is_whole, jnp.minimum(position, n - 1), elsewhere)]
+    e = epoch % len(rows.strides)
+    elsewhere = ((position % n) * rows.strides[e] % n + rows.shifts[e]) % n
+    chosen = by_rows(rows.order[jnp.where(is_whole, jnp.minimum(position, n - 1), elsewhere)], settings.mesh)
     live = jnp.where(is_whole, position < n, True)
-    return rows, data.weight[rows] * live[:, None], n / jnp.minimum(n, batch_size)
+    weight = rows.weight[chosen] * live[:, None]
+    return Minibatch(rows.x[chosen], rows.y[chosen], weight, rows.fold[chosen], n / jnp.minimum(n, batch_size))
 
 
 def _schedule(t, n_steps):
@@ -219,11 +252,11 @@ def score_of(settings, model, data, key, held):
     """The same rows and the same noise each round, so that rounds compare."""
     network, likelihood = model
     n_draws = 4 if any(stack.is_random for stack in network.stacks[:-1]) else 1
-    rows, weight = data.score_rows[held], data.score_weight[held]
-    x, y, total = data.x[rows].T, data.y[rows], jnp.sum(weight)
+    x, y, weight = data.score_x[held].T, data.score_y[held], data.score_weight[held]
+    total = jnp.sum(weight)
     if not settings.validates:
         noise = step_noise(network, len(y), key=key, n_draws=n_draws)
-        scale = jnp.sum(data.weight) / total
+        scale = data.total / total
         return minibatch_elbo(network, likelihood, x, y, weight, scale, noise) / data.n_train
 
     def one_draw(key):
@@ -257,21 +290,37 @@ def arrange(x, y, weight, validation, folds, batch_size, key):
     for k, part in enumerate(parts):
         fold[part] = k
     scored = [part[:MAX_SCORE_ROWS] for part in (parts if folds or n_held else [rng.permutation(train)])]
-    n_scored = min(size, MAX_SCORE_ROWS)
     limit = min(len(train), (2**31 - 1) // (len(train) + batch_size))
     candidates = rng.integers(1, limit + 1, size=512)
     strides = np.resize(candidates[np.gcd(candidates, len(train)) == 1][:64].tolist() or [1], 64)
-    return Data(
+    rows = Table(
         x=pad(x, size),
         y=pad(y, size),
         weight=pad(weight, size),
         fold=jnp.asarray(fold, dtype=jnp.int32),
         order=pad(train, size, jnp.int32),
-        n_train=jnp.asarray(len(train), dtype=jnp.int32),
         strides=jnp.asarray(strides, dtype=jnp.int32),
         shifts=jnp.asarray(rng.integers(len(train), size=64), dtype=jnp.int32),
-        score_rows=jnp.stack([pad(part, n_scored, jnp.int32) for part in scored]),
-        score_weight=jnp.stack([pad(weight[part], n_scored) for part in scored]),
+    )
+    return _with_scores(rows, len(train), float(weight.sum(dtype=np.float64)), x, y, weight, scored, size)
+
+
+def streamed(x, y, weight, folds, *, n_train: int, total: float) -> Data:
+    """Data without rows to train on, to be given window by window; scored on rows in memory, some of each fold."""
+    parts = [np.flatnonzero(folds == k)[:MAX_SCORE_ROWS] for k in range(int(folds.max()) + 1)]
+    return _with_scores(None, n_train, total, x, y, weight, parts, MAX_SCORE_ROWS)
+
+
+def _with_scores(rows, n_train, total, x, y, weight, scored, size: int) -> Data:
+    n_scored = min(size, MAX_SCORE_ROWS)
+    take = lambda array: jnp.stack([pad(array[part], n_scored) for part in scored])  # noqa: E731
+    return Data(
+        rows=rows,
+        n_train=jnp.asarray(n_train, dtype=jnp.int32),
+        total=jnp.asarray(total, dtype=jnp.result_type(float)),
+        score_x=take(x),
+        score_y=take(y),
+        score_weight=take(weight),
     )
 
 

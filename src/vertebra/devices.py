@@ -1,0 +1,67 @@
+"""Work shared out among devices: rows of a minibatch, or restarts, folds and penalties side by side.
+
+What is computed does not depend on how many devices there are, but for the order of floating-point sums: arrays keep
+their meaning, and only say where their parts lie (`jax.sharding`).
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+# Fewer rows of a minibatch on a device are not worth the exchange of gradients.
+ROWS_PER_DEVICE = 256
+
+
+def mesh_for(n_members: int, batch_size: int) -> tuple[Mesh | None, str]:
+    """The devices that a training run uses, and what they share out: "members" or "rows"; none where one is enough.
+
+    Restarts go to devices of their own where their number allows it, which needs no exchange; else rows do.
+    """
+    count = jax.device_count()
+    if count == 1:
+        return None, ""
+    if n_members > 1 and jax.process_count() == 1:
+        used = max(d for d in range(1, count + 1) if n_members % d == 0)
+        return (Mesh(np.array(jax.devices()[:used]), ("members",)), "members") if used > 1 else (None, "")
+    if jax.process_count() == 1:
+        fitting = [d for d in range(1, count + 1) if batch_size % d == 0 and batch_size // d >= ROWS_PER_DEVICE]
+        count = max(fitting, default=1)
+        return (Mesh(np.array(jax.devices()[:count]), ("rows",)), "rows") if count > 1 else (None, "")
+    if batch_size % count:
+        raise ValueError(f"`batch_size` must be a multiple of the number of devices, {count}, got {batch_size}.")
+    return Mesh(np.array(jax.devices()), ("rows",)), "rows"
+
+
+def everywhere(tree: PyTree, mesh: Mesh | None) -> PyTree:
+    """Arrays whole on every device."""
+    return tree if mesh is None else _put(tree, NamedSharding(mesh, PartitionSpec()))
+
+
+def apart(tree: PyTree, mesh: Mesh | None) -> PyTree:
+    """Arrays with their first axis shared out."""
+    return tree if mesh is None else _put(tree, NamedSharding(mesh, PartitionSpec(mesh.axis_names[0])))
+
+
+def _put(tree, sharding):
+    arrays, rest = eqx.partition(tree, eqx.is_array)
+    return eqx.combine(jax.device_put(arrays, sharding), rest)
+
+
+def by_rows(array: Any, mesh: Mesh | None, axis: int = 0) -> Any:
+    """An array inside a compiled program, its rows shared out; without devices to share as it is."""
+    if mesh is None or "rows" not in mesh.axis_names:
+        return array
+    spec = PartitionSpec(*[None] * axis, "rows")
+    return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
+
+
+def from_parts(part: np.ndarray, mesh: Mesh | None, axis: int) -> Any:
+    """One array over all processes, of which each has a part along an axis."""
+    if mesh is None:
+        return part
+    sharding = NamedSharding(mesh, PartitionSpec(*[None] * axis, "rows"))
+    return jax.make_array_from_process_local_data(sharding, part)
