@@ -6,10 +6,9 @@ ratio of each side's best. On the GPU one more round is traced: its kernels, and
 `deep_gp`: the model of deep_gp.py on the GPU, ours against GPyTorch's DeepGP, with its rows on the GPU and nothing read
 back; its Cholesky factors in float64, its default, or float32, whichever is faster.
 `closed_form`: the exact last layer over all rows. `restarts`: networks trained side by side. `accuracy`: test error
-with a step's products in TF32, as JAX has them on such a GPU unless told, and all in float32. `order`: how often an
-epoch visits each row.
+with a step's products in TF32, as JAX has them on such a GPU unless told, and all in float32.
 
-    python benchmarks/gpu.py additive deep_gp closed_form restarts accuracy order
+    python benchmarks/gpu.py additive deep_gp closed_form restarts accuracy
 """
 
 import argparse
@@ -28,7 +27,7 @@ import numpy as np
 from record import record
 
 import vertebra as vb
-from vertebra import conjugate, training
+from vertebra import conjugate
 
 N, P, CLUSTERS, WIDTHS = 10_000_000, 20, [(2 * j, 2 * j + 1) for j in range(10)], (16, 24, 1)
 BATCHES = (128, 1024, 8192, 65536, 262144)
@@ -36,7 +35,7 @@ BATCHES = (128, 1024, 8192, 65536, 262144)
 ROUND_ROWS = {"gpu": 2**24, "cpu": 2**19}
 FEWEST_STEPS, MOST_STEPS, N_ROUNDS, SECONDS = 2, 1000, 200, 2.0
 DEEP_N, DEEP_P, HIDDEN, POINTS, DEEP_BATCHES = 100_000, 8, 4, 128, (256, 1024, 8192)
-OURS, THEIRS, TURNS = 500, 50, 3
+OURS, THEIRS, TURNS = 500, 30, 3
 RESTARTS, RESTART_ROWS, RESTART_BATCHES = (1, 4, 16), 1_000_000, (128,)
 TEST_ROWS, ACCURACY_STEPS = 10_000, 4000
 # The H200 by its data sheet: HBM3e, and the tensor cores in TF32, dense.
@@ -309,33 +308,12 @@ def accuracy(_):
     record("gpu_accuracy", found)
 
 
-def order(n):
-    x, y = np.zeros((n, 1), np.float32), np.zeros((n, 1), np.float32)
-    found = []
-    for batch in BATCHES[2:]:
-        data = training.arrange(x, y, np.ones((n, 1), np.float32), 0.0, 0, batch, jr.key(0))
-        rows_at = jax.jit(lambda data, t, batch=batch: training._minibatch(data, batch, t)[0])
-        n_steps = -(-n // batch)
-        for epoch in (0, 1):
-            visits = np.zeros(n, np.int64)
-            for step in range(n_steps):
-                np.add.at(visits, np.asarray(rows_at(data, epoch * n_steps + step)), 1)
-            # the last batch is filled up from the start of the epoch
-            filled = n_steps * batch - n
-            found.append(
-                {"rows": n, "batch": batch, "epoch": epoch, "never": int((visits == 0).sum()), "filled_up": filled}
-                | {"twice": int((visits == 2).sum()), "more": int((visits > 2).sum())}
-            )
-    record("gpu_order", found)
-
-
 PARTS = {
     "additive": additive,
     "deep_gp": deep_gp,
     "closed_form": closed_form,
     "restarts": restarts,
     "accuracy": accuracy,
-    "order": order,
     "additive_side": additive_side,
 }
 

@@ -3,10 +3,14 @@
 `connect` joins them; each then reads its own part of the rows, and what is summed over rows is summed over processes.
 """
 
+import atexit
+import contextlib
 import json
 import os
+import socket
+import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -56,6 +60,70 @@ def connect(
         raise ValueError(
             f"No cluster was found here ({error}): give `coordinator`, `n_processes` and `process`."
         ) from None
+    _watch_each_other()
+
+
+def _watch_each_other() -> None:
+    """A line from the first process to every other, over which nothing is said but goodbye: if it breaks, one is gone.
+
+    JAX notices a silent process after some seconds, and then aborts without a word that a user could act on.
+    """
+    index, count = place()
+    if count == 1:
+        return
+    names = gathered_json(socket.gethostname())
+    here = "127.0.0.1" if len(set(names)) == 1 else names[0]
+    listener = socket.create_server(("127.0.0.1" if here == "127.0.0.1" else "", 0), backlog=count)
+    port = gathered_json(listener.getsockname()[1])[0]
+    lines: dict[int, socket.socket] = {}
+    try:
+        if index:
+            lines[0] = socket.create_connection((here, port), timeout=INITIAL)
+            lines[0].sendall(index.to_bytes(4, "big"))
+        while index == 0 and len(lines) < count - 1:
+            listener.settimeout(INITIAL)
+            line, _ = listener.accept()
+            lines[int.from_bytes(line.recv(4), "big")] = line
+    except OSError:  # no way through: the runtime's own heartbeat is left
+        return
+    finally:
+        listener.close()
+    state = {"is_well": True}
+    fail = sys.excepthook
+
+    def failed(*error: Any) -> None:
+        state["is_well"] = False
+        fail(*error)
+
+    def goodbye() -> None:
+        for line in lines.values():
+            with contextlib.suppress(OSError):
+                line.sendall(b"." if state["is_well"] else b"!")
+
+    sys.excepthook = failed
+    atexit.register(goodbye)
+    for other, line in lines.items():
+        line.settimeout(None)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        threading.Thread(target=_watch, args=(other, line, count), daemon=True).start()
+
+
+def _watch(other: int, line: socket.socket, count: int) -> None:
+    try:
+        word = line.recv(1)
+    except OSError:
+        word = b""
+    if word == b".":
+        return
+    # the main thread may wait for the other one for ever, out of Python's reach
+    what = "failed" if word else "is gone"
+    print(
+        f"vertebra: process {other} of this fit {what}. Start all {count} again with the same command: with a "
+        "checkpoint the fit goes on where it was.",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(1)
 
 
 def place() -> tuple[int, int]:
@@ -63,7 +131,7 @@ def place() -> tuple[int, int]:
     return jax.process_index(), jax.process_count()
 
 
-@contextmanager
+@contextlib.contextmanager
 def together(what: str) -> Iterator[None]:
     """Work that all processes do at once: if one of them is gone, the others say so."""
     try:

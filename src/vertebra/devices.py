@@ -8,6 +8,8 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
@@ -48,7 +50,17 @@ def apart(tree: PyTree, mesh: Mesh | None) -> PyTree:
 
 def _put(tree, sharding):
     arrays, rest = eqx.partition(tree, eqx.is_array)
-    return eqx.combine(jax.device_put(arrays, sharding), rest)
+    if jax.process_count() == 1:
+        return eqx.combine(jax.device_put(arrays, sharding), rest)
+    return eqx.combine(jax.tree.map(lambda leaf: _whole(leaf, sharding), arrays), rest)
+
+
+def _whole(leaf, sharding):
+    """An array that every process has, as one over all of them."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        words, kind = _whole(jr.key_data(leaf), sharding), jr.key_impl(leaf)
+        return jax.jit(lambda words: jr.wrap_key_data(words, impl=kind), out_shardings=sharding)(words)
+    return jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
 
 
 def by_rows(array: Any, mesh: Mesh | None, axis: int = 0) -> Any:
