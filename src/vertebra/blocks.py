@@ -6,6 +6,7 @@ of a weight matrix is the paper's w_j or v_j.
 """
 
 import math
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -18,7 +19,7 @@ from sklearn.cluster import KMeans
 
 from vertebra.activations import Activation, as_activation
 from vertebra.distributions import Posterior, Prior, kl, product
-from vertebra.kernels import RBF, Dual, Kernel, Matern, log_positive
+from vertebra.kernels import PRECISE, RBF, Dual, Kernel, Matern, log_positive
 from vertebra.parameters import Fixed, working
 from vertebra.polynomials import Polynomials
 
@@ -239,7 +240,7 @@ class InducingPointBlock(eqx.Module):
         return InducingPointBlock(self.r, kernel, residual=self.residual, jitter=self.jitter, z=working(z))
 
     def __call__(self, x: Float[Array, "n_inputs *batch"]) -> Float[Array, "r *batch"]:
-        return product(self.whitener(), self.kernel.columns(self.z, x))
+        return product(self.whitener(), self.kernel.columns(self.z, x), PRECISE)
 
     def dual(self, n_inputs: int) -> Kernel:
         """K itself, which φᵀφ approaches as the points fill the space."""
@@ -351,5 +352,6 @@ def _(primals, tangents):
     # Products only: no more triangular systems to solve.
     w = _inverse_cholesky(*primals)
     eye = jnp.eye(w.shape[0], dtype=w.dtype)
-    inner = w @ tangents[0] @ w.T
-    return w, -(jnp.tril(inner) * (1.0 - 0.5 * eye)) @ w
+    multiply = partial(jnp.matmul, precision=PRECISE)
+    inner = multiply(multiply(w, tangents[0]), w.T)
+    return w, -multiply(jnp.tril(inner) * (1.0 - 0.5 * eye), w)

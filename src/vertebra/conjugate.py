@@ -2,7 +2,8 @@
 
 With the features φ of all the nodes that an output adds side by side, f = Vφ + offset, V ~ N(0, s²), ε ~ N(0, σ²):
     Σ = (ΦᵀΦ/σ² + I/s²)⁻¹,  μ = Σ Φᵀ(y − offset)/σ².
-The algebra is done on the host in float64: in float32 the small eigenvalues of ΦᵀΦ would drown in rounding.
+The algebra is done in float64, the sums over rows where the features are, the rest on the host: in float32 the small
+eigenvalues of ΦᵀΦ would drown in rounding.
 """
 
 import math
@@ -115,20 +116,10 @@ def _problems(network, total, prior_sd) -> tuple[list[_Problem], float]:
     outputs, d = len(network.skeleton.outputs), network.n_outputs // len(network.skeleton.outputs)
 
     def work(x, y, weight) -> Sums:
-        weight = weight.reshape(len(y), -1)
-        phi, offset, left_out = (np.asarray(a, dtype=np.float64) for a in _features(network, working(x.T)))
-        w = weight.T.astype(np.float64)  # (1 or k, rows)
-        residual = y.T - offset
-        # One Gram matrix per output, or per target where targets are weighted apart.
-        pairs = [(o, w[0]) for o in range(outputs)] if len(w) == 1 else [(i // d, w[i]) for i in range(outputs * d)]
-        return [
-            np.stack([(phi[o] * each) @ phi[o].T for o, each in pairs]),
-            np.einsum("odb,orb->odr", (w * residual).reshape(outputs, d, -1), phi, optimize=True),
-            np.sum(w * residual**2, axis=1),
-            left_out @ w.T,  # (outputs, 1 or k)
-            w.sum(axis=1),
-            np.array([np.count_nonzero(w.any(axis=0))], dtype=np.float64),
-        ]
+        features = _features(network, working(x.T))
+        with jax.enable_x64(True):
+            sums = _sums(*features, y, weight.reshape(len(y), -1))
+        return [np.asarray(each) for each in sums]
 
     gram, cross, square, left, mass, n = total(work)
     n_weights = len(mass)
@@ -154,6 +145,20 @@ def _problems(network, total, prior_sd) -> tuple[list[_Problem], float]:
 @eqx.filter_jit
 def _features(network, x):
     return network.top_features(x)
+
+
+@jax.jit
+def _sums(phi, offset, left_out, y, weight):
+    """Weighted sums over some rows: φφᵀ, φ(y − offset), (y − offset)², K(x, x) − φᵀφ, 1; and how many there are."""
+    phi, offset, left_out, y, weight = (jnp.asarray(a, jnp.float64) for a in (phi, offset, left_out, y, weight))
+    outputs, d, w = len(phi), y.shape[1] // len(phi), weight.T  # (1 or k, rows)
+    residual = y.T - offset
+    # One Gram matrix per output, or per target where targets are weighted apart.
+    pairs = [(o, w[0]) for o in range(outputs)] if len(w) == 1 else [(i // d, w[i]) for i in range(outputs * d)]
+    gram = jnp.stack([(phi[o] * each[None]) @ phi[o].T for o, each in pairs])
+    cross = jnp.einsum("odb,orb->odr", (w * residual).reshape(outputs, d, -1), phi)
+    n = jnp.count_nonzero(w.any(axis=0))[None].astype(jnp.float64)
+    return gram, cross, jnp.sum(w * residual**2, axis=1), left_out @ w.T, w.sum(axis=1), n
 
 
 def _best_log_scale(problem: _Problem, start: float) -> float:

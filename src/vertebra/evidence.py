@@ -11,7 +11,7 @@ minibatches. What the data leave open about τ, α, σ is averaged over.
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -64,7 +64,7 @@ class Basis(NamedTuple):
     systems: tuple[System, ...]
     blocks: tuple[Block, ...]
 
-    def __call__(self, values: Sequence[Float[np.ndarray, "n _"]]) -> Float[np.ndarray, "n columns"]:
+    def __call__(self, values: Any) -> Float[np.ndarray, "n columns"]:
         """Φ without the constant, from the values of every input's functions."""
         parts = [columns(values, block.term, block.index) for block in self.blocks]
         return np.concatenate(parts, axis=1) if parts else np.zeros((len(values[0]), 0))

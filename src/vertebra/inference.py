@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from vertebra import cluster
 from vertebra.checkpoint import Checkpoint
@@ -380,12 +380,13 @@ class _Run:
         state, rest, plan = spread(self.state, mesh), spread(self.rest, mesh), everywhere(plan, mesh)
         most, done = asked.n_rounds + MAX_RETRIES, int(np.max(np.asarray(self.state.turn)))
         stepwise = callback is not None or kept is not None or self._is_resumed
+        blas = ThreadpoolController()  # found once: looking for the libraries takes longer than a short round
         for until in range(done + 1, most + 1) if stepwise else [most]:
             if not np.any(np.asarray(state.active)):
                 break
             data = data_of(until - 1)
             # XLA shares the work out among the cores: threads of LAPACK's own would fight it for them.
-            with threadpool_limits(1, user_api="blas"), cluster.together(f"training, round {until}"):
+            with blas.limit(limits=1, user_api="blas"), cluster.together(f"training, round {until}"):
                 state = advance(settings, state, rest, data, plan, jnp.asarray(until, jnp.int32))
                 jax.block_until_ready(state)
             self.state = state

@@ -17,6 +17,10 @@ from jaxtyping import Array, ArrayLike, Float
 
 from vertebra.activations import Activation, as_activation, dual
 
+# A GPU multiplies float32 with the 10 bits of TF32 unless told otherwise: enough for a layer's weights, too few for a
+# matrix that is to be factorised.
+PRECISE = jax.lax.Precision.HIGHEST
+
 # Σ_i weight_i x_i x_i, Σ_i weight_i x_i z_i and Σ_i weight_i z_i z_i of two vectors of which only these are known
 Products = Callable[[Float[Array, " p"]], tuple[Array, Array, Array]]
 
@@ -135,7 +139,8 @@ class RBF(Stationary):
         centre = jax.lax.stop_gradient(jnp.mean(z, axis=0))
         a = (z - centre[None]) / scale[None]
         b = (x - _beside(centre, x)) / _beside(scale, x)
-        squares = _beside(jnp.sum(a**2, axis=1), x) + jnp.sum(b**2, axis=0)[None] - 2.0 * a @ b
+        squares = _beside(jnp.sum(a**2, axis=1), x) + jnp.sum(b**2, axis=0)[None]
+        squares = squares - 2.0 * jnp.matmul(a, b, precision=PRECISE)
         return self.variance * jnp.exp(-0.5 * jnp.maximum(squares, 0.0))
 
     def of_products(self, products, n_inputs):
@@ -205,7 +210,7 @@ class Linear(Kernel):
         self.log_bias = log_positive("bias", bias)
 
     def __call__(self, x, z):
-        return jnp.exp(self.log_variance) * jnp.dot(x, z) + jnp.exp(self.log_bias)
+        return jnp.exp(self.log_variance) * jnp.dot(x, z, precision=PRECISE) + jnp.exp(self.log_bias)
 
     def of_products(self, products, n_inputs):
         return jnp.exp(self.log_variance) * products(jnp.ones(n_inputs))[1] + jnp.exp(self.log_bias)
@@ -269,7 +274,8 @@ class Dual(Kernel):
     def columns(self, z, x):
         scale = jnp.broadcast_to(jnp.exp(self.log_lengthscale), z.shape[1:])
         a, b = z / scale[None], x / _beside(scale, x)
-        return self._of(_beside(jnp.sum(a**2, axis=1), x), a @ b, jnp.sum(b**2, axis=0)[None])
+        inner = jnp.matmul(a, b, precision=PRECISE)
+        return self._of(_beside(jnp.sum(a**2, axis=1), x), inner, jnp.sum(b**2, axis=0)[None])
 
     def of_products(self, products, n_inputs):
         return self._of(*products(_inverse_squares(self.log_lengthscale, n_inputs)))

@@ -139,10 +139,10 @@ def _dataset(source: Any) -> Any:
         raise FileNotFoundError(f"`source` must be a Parquet file or a folder of them, and {str(path)!r} is not there.")
     try:
         found = ds.dataset(path, format="parquet", partitioning="hive")
-        if not list(found.get_fragments()):
-            raise ValueError(f"{path}: there are no Parquet files in this folder.")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path}: this cannot be read as Parquet: {error}") from None
+    if not list(found.get_fragments()):
+        raise ValueError(f"{path}: there are no Parquet files in this folder.")
     return found
 
 
@@ -640,6 +640,6 @@ class Windows:
         for epoch in itertools.count():
             order = np.random.default_rng([self.stream.training.seed, shard, epoch, ORDERED]).permutation(pieces)
             for pair in range(0, len(order), 2):
-                read = [self.table.batches(self.stream.training.used, [k]) for k in order[pair : pair + 2]]
+                read = [self.table.batches(self.stream.training.used, [int(k)]) for k in order[pair : pair + 2]]
                 for batches in itertools.zip_longest(*read):
                     yield from (batch for batch in batches if batch is not None)

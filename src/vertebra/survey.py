@@ -40,9 +40,9 @@ FAR = 6.0
 class Moments:
     """Of numbers: their weight, extremes, mean, and the sum of squares about it."""
 
-    weight: float = 0.0
-    low: float = math.inf
-    high: float = -math.inf
+    weight: float = 0.0  # 0: there are none
+    low: float = 0.0
+    high: float = 0.0
     mean: float = 0.0
     square: float = 0.0
 

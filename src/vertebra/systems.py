@@ -293,8 +293,8 @@ def products(systems: Sequence[System], term: Term, total: int, limit: int) -> I
     return np.concatenate([index, systems[term[0]].of(UNSEEN)[:, None]]) if len(term) == 1 else index
 
 
-def columns(values: Sequence[Any], term: Term, index: Int[np.ndarray, "m order"]) -> Float[np.ndarray, "n m"]:
-    """Π_{i∈T} φ_{k_i}(x_i), one column per row of `index`."""
+def columns(values: Any, term: Term, index: Int[np.ndarray, "m order"]) -> Float[np.ndarray, "n m"]:
+    """Π_{i∈T} φ_{k_i}(x_i), one column per row of `index`; `values` holds the functions of input i at its place i."""
     product = values[term[0]][:, index[:, 0]]
     for axis, i in enumerate(term[1:], start=1):
         product = product * values[i][:, index[:, axis]]

@@ -97,7 +97,7 @@ def some_rows(name: str) -> Frame:
     except (ValueError, OSError, ImportError) as error:
         raise Refused(str(error)) from None
     chosen = np.unique(np.linspace(0, len(table.pieces) - 1, N_LOOKED_AT).astype(int))
-    parts = [next(table.batches(table.columns, [k])).part(0, ROWS_LOOKED_AT) for k in chosen]
+    parts = [next(table.batches(table.columns, [int(k)])).part(0, ROWS_LOOKED_AT) for k in chosen]
     return pd.concat([each.frame(table.columns).to_pandas() for each in parts], ignore_index=True)
 
 

@@ -1,0 +1,481 @@
+"""Rows that are read from files: the same answers as from memory, whatever the files, and within bounds."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import jax.random as jr
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import vertebra as vb
+from vertebra import stream, survey
+from vertebra.checkpoint import Checkpoint
+from vertebra.inference import fit_stream
+from vertebra.stream import Parquet, StreamedRows, Training, Windows, ahead, uniform
+from vertebra.survey import Moments
+from vertebra.table import learn
+
+N = 3000
+
+
+def messy(n: int, seed: int = 0) -> pd.DataFrame:
+    """Numbers with gaps and tails, text, booleans, dates, many levels, weights, and gaps in the target."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "size": rng.normal(50.0, 10.0, n),
+            "pay": rng.lognormal(0.0, 2.0, n),
+            "rooms": rng.integers(1, 7, n),
+            "kind": rng.choice(["flat", "house", "boat"], n),
+            "street": [f"s{k:03d}" for k in rng.integers(0, 100, n)],
+            "lift": rng.random(n) < 0.3,
+            "sold": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 800, n), unit="D"),
+            "weight": rng.uniform(0.5, 2.0, n),
+        }
+    )
+    frame["price"] = (
+        0.1 * frame["size"]
+        + (frame["kind"] == "boat")
+        + np.sin(frame["rooms"]) * (frame["size"] - 50.0) / 10.0
+        + (frame["street"].str[1:].astype(int) % 7) / 3.0
+        + rng.normal(0.0, 0.5, n)
+    )
+    frame.loc[rng.random(n) < 0.05, "size"] = np.nan
+    frame.loc[rng.random(n) < 0.05, "kind"] = None
+    frame.loc[rng.random(n) < 0.02, "price"] = np.nan
+    return frame
+
+
+def written(folder, frame: pd.DataFrame, n_files: int = 3, rows: int = 300):
+    folder.mkdir(exist_ok=True)
+    for k, part in enumerate(np.array_split(np.arange(len(frame)), n_files)):
+        table = pa.Table.from_pandas(frame.iloc[part], preserve_index=False)
+        pq.write_table(table, folder / f"part{k}.parquet", row_group_size=rows)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return messy(N)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, frame):
+    return written(tmp_path_factory.mktemp("files") / "table", frame)
+
+
+@pytest.fixture(scope="module")
+def fitted(folder):
+    return vb.AdditiveRegressor(random_state=0).fit(str(folder), "price", sample_weight="weight")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Samples and chunks of few rows, so that small files have many of them."""
+    monkeypatch.setattr(stream, "FEWEST", 1000)
+    monkeypatch.setattr(stream, "MOST", 1000)
+    monkeypatch.setattr(stream, "BATCH_ROWS", 250)
+    monkeypatch.setattr(stream, "CHUNK", 100)
+
+
+def test_the_schema_of_files_is_that_of_the_frame(folder, frame):
+    known = Training(Parquet(folder), ["price"], "weight", is_class=False).survey()
+    kept = frame[frame["price"].notna()]
+    wanted = learn(kept.drop(columns=["price", "weight"]), kept["weight"].to_numpy())
+    found = known.schema()
+    assert known.n_rows == len(kept)
+    assert known.weight == pytest.approx(kept["weight"].sum())
+    assert [c.name for c in found.columns] == [c.name for c in wanted.columns]
+    for one, other in zip(found.columns, wanted.columns, strict=True):
+        assert (one.kind, one.levels, one.has_missing) == (other.kind, other.levels, other.has_missing)
+        # far tails go by quartiles, of rows that all count the same here
+        tolerance = 0.1 if other.tail else 1e-9
+        assert (one.centre, one.scale) == pytest.approx((other.centre, other.scale), rel=tolerance)
+    moments = known.targets[0].moments
+    assert moments.mean == pytest.approx(np.average(kept["price"], weights=kept["weight"]))
+
+
+def test_moments_of_parts_add_up():
+    rng = np.random.default_rng(1)
+    x, w = 1e6 + rng.normal(size=1000), rng.uniform(0.1, 2.0, 1000)
+    total = Moments()
+    for part in np.array_split(np.arange(1000), 7):
+        total = total + Moments.of(x[part], w[part])
+    assert (total.low, total.high) == (x.min(), x.max())
+    assert total.mean == pytest.approx(np.average(x, weights=w), rel=1e-14)
+    # 1e6 beside a spread of 1: a sum of squares about 0 would keep four digits
+    assert total.sd == pytest.approx(np.sqrt(np.cov(x, aweights=w, ddof=0)), rel=1e-9)
+
+
+def test_small_files_are_fitted_as_the_frame_is(folder, frame):
+    inputs = ["size", "rooms", "kind", "lift"]
+    source = Parquet(folder, columns=[*inputs, "price", "weight"])
+    streamed = vb.AdditiveRegressor(random_state=0).fit(source, "price", sample_weight="weight")
+    kept = frame[frame["price"].notna()].reset_index(drop=True)
+    x, y, weight = kept[inputs], kept["price"], kept["weight"]
+    whole = vb.AdditiveRegressor(random_state=0).fit(x, y, sample_weight=weight)
+    assert set(streamed.clusters_) == set(whole.clusters_)
+    mean, sd = streamed.predict(x, return_std=True)
+    other, other_sd = whole.predict(x, return_std=True)
+    # evidence is maximised from another start, and averaged over other draws
+    assert np.sqrt(np.mean((mean - other) ** 2)) < 0.05 * sd.mean()
+    np.testing.assert_allclose(sd, other_sd, rtol=0.02)
+    assert streamed._profile.n_rows == len(kept)
+    assert streamed.target_names_ == ["price"]
+
+
+def test_terms_are_sought_in_a_sample_and_fitted_to_all_rows(folder, frame, small):
+    """The closed form from sums over chunks is that of all rows at once, on the basis that was found."""
+    model = vb.AdditiveRegressor(random_state=0).fit(folder, "price", sample_weight="weight")
+    assert any("fitted to all" in note for note in model.diagnostics_.notes)
+    kept = frame[frame["price"].notna()]
+    weight = kept["weight"].to_numpy()
+    matrix = model.schema_.matrix(kept.drop(columns=["price", "weight"]))
+    basis = model._surface.terms.basis
+    for i in sorted({i for term in basis.terms for i in term}):
+        if model._encoding.tables[i] is not None:
+            continue  # in training rows means over other folds stand for the levels
+        values = basis.systems[i](model._encoding(matrix)[:, i])
+        # mean zero under the marginals of all rows, not of the sample
+        np.testing.assert_allclose(weight @ values[:, 1:] / weight.sum(), 0.0, atol=1e-9)
+    error = np.sqrt(np.mean((model.predict(kept) - kept["price"]) ** 2))
+    assert error < 0.6  # the noise has 0.5
+
+
+def test_a_large_frame_is_searched_in_a_sample_too(frame, monkeypatch):
+    from vertebra import estimators
+
+    monkeypatch.setattr(estimators, "MOST_SEARCHED", 1000)
+    kept = frame[frame["price"].notna()]
+    x, y = kept[["size", "rooms", "kind"]], kept["price"]
+    model = vb.AdditiveRegressor(random_state=0).fit(x, y)
+    assert any("1,000 of the rows" in note for note in model.diagnostics_.notes)
+    assert model._profile.n_rows > 1000
+    assert {("size", "rooms"), ("kind",)} <= set(model.clusters_)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "dataset"])
+def test_a_source_may_be_a_file_a_folder_or_a_dataset(kind, folder, tmp_path, frame):
+    if kind == "file":
+        source = tmp_path / "one.parquet"
+        frame.to_parquet(source, row_group_size=500)
+    else:
+        source = folder if kind == "folder" else ds.dataset(folder, format="parquet")
+    assert stream.is_stream(source)
+    table = stream.as_parquet(source)
+    assert table.n_rows == N
+    read = [batch.frame(["size"])["size"].to_numpy() for batch in table.batches(["size"])]
+    np.testing.assert_array_equal(np.concatenate(read), frame["size"])
+
+
+def test_classes_counts_and_several_targets_are_streamed(tmp_path, small):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(2500, 3))
+    f = 1.5 * np.sin(2.0 * x[:, 0]) + x[:, 1]
+    frame = pd.DataFrame(x, columns=["a", "b", "c"]).assign(
+        answer=np.where(rng.random(2500) < 1.0 / (1.0 + np.exp(-f)), "yes", "no"),
+        count=rng.poisson(np.exp(0.4 * f)),
+        y=f + 0.3 * rng.normal(size=2500),
+    )
+    grid = pd.DataFrame(np.linspace(-1.5, 1.5, 21)[:, None] * [1.0, 0.5, 0.0], columns=["a", "b", "c"])
+    truth = 1.5 * np.sin(2.0 * grid["a"]) + grid["b"]
+
+    def source(*targets):
+        return written(tmp_path / "-".join(targets), frame[["a", "b", "c", *targets]])
+
+    classes = vb.AdditiveClassifier(random_state=0).fit(source("answer"), "answer")
+    assert classes.classes_.tolist() == ["no", "yes"]
+    p = classes.predict_proba(grid)[:, 1]
+    assert np.abs(p - 1.0 / (1.0 + np.exp(-truth))).max() < 0.15
+    whole = vb.AdditiveClassifier(random_state=0, clusters=classes.clusters_).fit(
+        frame[["a", "b", "c"]], frame["answer"]
+    )
+    # iterated from the sample, all rows come to rest where they do in memory
+    assert np.abs(p - whole.predict_proba(grid)[:, 1]).max() < 0.02
+    counts = vb.AdditiveRegressor(likelihood="poisson", random_state=0).fit(source("count"), "count")
+    np.testing.assert_allclose(np.log(counts.predict(grid)), 0.4 * truth, atol=0.25)
+    both = vb.AdditiveRegressor(random_state=0).fit(source("y", "count"), ["y", "count"])
+    assert both.predict(grid).shape == (21, 2)
+    assert both.target_names_ == ["y", "count"]
+
+
+@pytest.mark.parametrize("likelihood", ["student_t", "heteroscedastic"])
+def test_other_noise_is_streamed(likelihood, tmp_path, small):
+    rng = np.random.default_rng(4)
+    x = rng.uniform(-1.0, 1.0, (2500, 2))
+    noise = (
+        0.2 * rng.standard_t(3.0, 2500) if likelihood == "student_t" else 0.4 * np.exp(x[:, 1]) * rng.normal(size=2500)
+    )
+    frame = pd.DataFrame(x, columns=["a", "b"]).assign(y=np.sin(3.0 * x[:, 0]) + noise)
+    model = vb.AdditiveRegressor(likelihood=likelihood, random_state=0).fit(written(tmp_path / "t", frame), "y")
+    grid = pd.DataFrame({"a": np.linspace(-0.9, 0.9, 19), "b": 0.0})
+    np.testing.assert_allclose(model.predict(grid), np.sin(3.0 * grid["a"]), atol=0.12)
+    if likelihood == "heteroscedastic":
+        sd = model.predict(pd.DataFrame({"a": [0.0, 0.0], "b": [-0.9, 0.9]}), return_std=True)[1]
+        assert 3.0 < sd[1] / sd[0] < 10.0  # e^1.8 = 6
+
+
+def test_conformal_intervals_of_files_are_calibrated_on_rows_that_were_not_fitted(tmp_path, small):
+    rng = np.random.default_rng(5)
+    frame = pd.DataFrame({"a": rng.uniform(-1.0, 1.0, 4000)})
+    frame["y"] = np.sin(3.0 * frame["a"]) + rng.standard_exponential(4000)
+    path = written(tmp_path / "t", frame)
+    model = vb.AdditiveRegressor(conformal=True, random_state=0).fit(path, "y")
+    held = Training(Parquet(path), ["y"], None, is_class=False, conformal=True).survey().held
+    assert len(model._conformal) == len(held.numbers) == pytest.approx(800, abs=120)
+    new = pd.DataFrame({"a": rng.uniform(-1.0, 1.0, 4000)})
+    y = np.sin(3.0 * new["a"]) + rng.standard_exponential(4000)
+    low, high = model.predict_interval(new, 0.9).T
+    assert 0.88 < np.mean((low <= y) & (y <= high)) < 0.94
+
+
+def test_predictions_and_terms_are_written_to_parquet_in_the_order_of_the_rows(folder, frame, fitted, tmp_path, small):
+    x = frame.drop(columns=["price", "weight"])
+    assert stream.predict(fitted, folder, tmp_path / "said.parquet", level=0.8, quantiles=[0.5]) == N
+    said = pd.read_parquet(tmp_path / "said.parquet")
+    mean, sd = fitted.predict(x, return_std=True)
+    np.testing.assert_allclose(said["prediction"], mean)
+    np.testing.assert_allclose(said["sd"], sd)
+    np.testing.assert_allclose(said[["lower", "upper"]], fitted.predict_interval(x, 0.8))
+    stream.eval_terms(fitted, folder, tmp_path / "terms.parquet")
+    terms = pd.read_parquet(tmp_path / "terms.parquet")
+    np.testing.assert_allclose(terms.sum(axis=1), mean)
+    assert "intercept" in terms
+    assert {path.name for path in tmp_path.iterdir()} == {"said.parquet", "terms.parquet"}
+
+
+def test_wrong_use_is_refused_with_words(folder, tmp_path, frame):
+    model = vb.AdditiveRegressor()
+    with pytest.raises(ValueError, match="`y` must name the target"):
+        model.fit(folder, frame["price"])
+    with pytest.raises(ValueError, match="no column 'prise' for the target"):
+        model.fit(folder, "prise")
+    with pytest.raises(FileNotFoundError, match="is not there"):
+        model.fit(tmp_path / "nothing", "price")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="no Parquet files"):
+        model.fit(tmp_path / "empty", "price")
+    (tmp_path / "text.parquet").write_text("not Parquet")
+    with pytest.raises(ValueError, match="cannot be read as Parquet"):
+        model.fit(tmp_path / "text.parquet", "price")
+    with pytest.raises(ValueError, match="`memory` must be a number of GiB above 0"):
+        Parquet(folder, memory=0.0)
+    with pytest.raises(ValueError, match="must name a column"):
+        model.fit(folder, "price", sample_weight=frame["weight"])
+
+
+def test_an_id_in_every_row_is_refused_before_it_fills_the_memory(monkeypatch, folder):
+    monkeypatch.setattr(survey, "MOST_LEVELS", 50)
+    with pytest.raises(ValueError, match="'street' has more than 50 levels"):
+        vb.AdditiveRegressor().fit(folder, "price")
+
+
+def test_what_is_read_ahead_comes_in_order_and_errors_come_through():
+    assert list(ahead(iter(range(20)), 3)) == list(range(20))
+
+    def broken():
+        yield 1
+        raise OSError("the disk is gone")
+
+    items = ahead(broken())
+    assert next(items) == 1
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(items)
+
+
+def test_rows_are_chosen_by_their_numbers_alone():
+    numbers = np.arange(100_000)
+    u = uniform(numbers, stream.SAMPLED, 0)
+    np.testing.assert_array_equal(u[500:600], uniform(numbers[500:600], stream.SAMPLED, 0))
+    # of 100,000 uniform numbers: means and correlations within 5 sds of 0
+    assert abs(u.mean() - 0.5) < 5.0 * np.sqrt(1.0 / 12.0 / 1e5)
+    for other in (uniform(numbers, stream.FOLDED, 0), uniform(numbers, stream.SAMPLED, 1), np.roll(u, 1)):
+        assert abs(np.corrcoef(u, other)[0, 1]) < 5.0 / np.sqrt(1e5)
+
+
+# --- training on windows --------------------------------------------------------------------------------------------
+
+
+def windows_of(folder) -> Windows:
+    training = Training(Parquet(folder), ["y"], None, is_class=False)
+    known = training.survey()
+    rows = StreamedRows(training, known, known.schema(), lambda y: y)
+    matrix, y, weight = rows.taken(known.sample)
+    p = matrix.shape[1]
+    rows.cross_fit(matrix, lambda y: y[:, 0], [0] * p, [False] * p, most_levels=0, fill=True)
+    return Windows(rows, rows.sample(matrix), y, weight)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    rng = np.random.default_rng(6)
+    x = rng.uniform(-1.0, 1.0, (2400, 2))
+    frame = pd.DataFrame(x, columns=["a", "b"]).assign(y=np.sin(3.0 * x[:, 0]) + x[:, 1] + 0.1 * rng.normal(size=2400))
+    return written(tmp_path_factory.mktemp("plain") / "t", frame, n_files=2, rows=150), frame
+
+
+def test_windows_have_every_row_once_an_epoch_and_a_share_of_every_shard(plain):
+    folder, frame = plain
+    windows = windows_of(folder)
+    assert windows.n_shards == 8
+    read = windows.rounds(n_steps=5, batch_size=240, folds=0, first=0, mesh=None)
+    epochs = [np.concatenate([next(read)[1].ravel() for _ in range(2)]) for _ in range(2)]
+    for epoch in epochs:
+        np.testing.assert_allclose(np.sort(epoch), np.sort(frame["y"].to_numpy(np.float32)))
+    assert not np.array_equal(*epochs)
+    # gone on with from the third window, it is the same one
+    later = next(windows.rounds(n_steps=5, batch_size=240, folds=0, first=2, mesh=None))
+    np.testing.assert_array_equal(later[1].ravel(), epochs[1][:1200])
+
+
+def test_a_network_trained_on_windows_is_as_good_as_one_in_memory(plain):
+    folder, _ = plain
+    windows = windows_of(folder)
+    network = vb.build(vb.additive(2, clusters=[(0,), (1,)], depth=2), vb.random_features([4, 1]), key=jr.key(0))
+    settings = dict(key=jr.key(1), n_steps=400, batch_size=240, n_rounds=5)
+    streamed = fit_stream(network, vb.Gaussian(), windows, **settings)
+    held = vb.fit(network, vb.Gaussian(), windows.x, windows.y, **settings)
+    assert streamed.score == pytest.approx(held.score, abs=0.05)
+
+
+def leaves_of(fitted) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves((fitted.network, fitted.likelihood)) if hasattr(leaf, "dtype")]
+
+
+class Killed(Exception):
+    pass
+
+
+def test_training_that_was_cut_off_goes_on_and_ends_the_same(plain, tmp_path):
+    folder, _ = plain
+    network = vb.build(vb.chain(2, 2), vb.mc_dropout([4, 1]), key=jr.key(0))
+    settings = dict(key=jr.key(1), n_steps=60, batch_size=240, n_rounds=6)
+    whole = fit_stream(network, vb.Gaussian(), windows_of(folder), **settings)
+    path = tmp_path / "state.vertebra"
+    heard = []
+
+    def kill(progress):
+        heard.append(progress.step)
+        if len(heard) in (2, 3):
+            raise Killed
+
+    def run():
+        kept = Checkpoint(path, {}, every=0.0)
+        return fit_stream(network, vb.Gaussian(), windows_of(folder), callback=kill, checkpoint=kept, **settings)
+
+    for _ in range(2):
+        with pytest.raises(Killed):
+            run()
+    again = run()
+    assert heard == [10, 20, 30, 40, 50, 60]
+    for one, other in zip(leaves_of(whole), leaves_of(again), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_passes_over_files_that_were_cut_off_go_on_and_end_the_same(folder, tmp_path, small, monkeypatch):
+    whole = vb.AdditiveRegressor(random_state=0).fit(folder, "price")
+    path = tmp_path / "state.vertebra"
+    monkeypatch.setattr("vertebra.checkpoint.EVERY", 0.0)
+    read = stream.StreamedRows.read
+    monkeypatch.setattr(stream.StreamedRows, "read", _breaking(read, at=45))
+    with pytest.raises(Killed):
+        vb.AdditiveRegressor(random_state=0, checkpoint=path).fit(folder, "price")
+    assert path.exists()
+    monkeypatch.setattr(stream.StreamedRows, "read", read)
+    again = vb.AdditiveRegressor(random_state=0, checkpoint=path).fit(folder, "price")
+    assert not path.exists()
+    x = pd.DataFrame({name: [None] for name in whole.schema_.sources})
+    np.testing.assert_array_equal(again.predict(x), whole.predict(x))
+    for one, other in zip(again._surface.terms.roots, whole._surface.terms.roots, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def _breaking(read, at: int):
+    calls = []
+
+    def reading(self, batch):
+        calls.append(1)
+        if len(calls) == at:
+            raise Killed
+        return read(self, batch)
+
+    return reading
+
+
+def test_the_checkpoint_of_another_fit_is_refused(folder, tmp_path):
+    path = tmp_path / "state.vertebra"
+    Checkpoint(path, {"another": 1}).write()
+    with pytest.raises(ValueError, match="checkpoint of another fit"):
+        vb.AdditiveRegressor(checkpoint=path).fit(folder, "price")
+
+
+# --- processes and devices, each in an interpreter of its own ------------------------------------------------------
+
+TRAINED = """
+import json, sys
+import numpy as np
+from vertebra import cluster
+folder, n, k, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+if n > 1:
+    cluster.connect(f"127.0.0.1:{port}", n, k)
+import jax, jax.random as jr
+import vertebra as vb
+sys.path.insert(0, sys.argv[5])
+from test_stream import leaves_of, windows_of
+from vertebra.inference import fit_stream
+
+network = vb.build(vb.chain(2, 2), vb.deep_kernel_learning([4, 1]), key=jr.key(0))
+fitted = fit_stream(
+    network, vb.Gaussian(), windows_of(folder), key=jr.key(1), n_steps=500, batch_size=240, n_rounds=5, last_layer=False
+)
+model = vb.AdditiveRegressor(random_state=0).fit(folder, "y")
+mean, root = model._surface.terms.means[0], model._surface.terms.roots[0]
+numbers = np.concatenate([leaf.ravel() for leaf in leaves_of(fitted) if leaf.dtype.kind == "f"])
+print(json.dumps({"devices": jax.device_count(), "trained": numbers.tolist(), "mean": mean.tolist()}))
+"""
+
+
+def outputs(folder, n: int, environment: dict, tmp_path) -> list[dict]:
+    import os
+    import pathlib
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    own = os.environ | {"JAX_PLATFORMS": "cpu"} | environment
+    arguments = [str(n), "{}", str(port), str(pathlib.Path(__file__).parent)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", TRAINED, str(folder), *(each.format(k) for each in arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=own,
+        )
+        for k in range(n)
+    ]
+    said = [process.communicate(timeout=400) for process in processes]
+    for process, (_, words) in zip(processes, said, strict=True):
+        assert process.returncode == 0, words[-2000:]
+    return [json.loads(out.splitlines()[-1]) for out, _ in said]
+
+
+def test_two_processes_and_four_devices_give_the_result_of_one(plain, tmp_path):
+    folder, _ = plain
+    (one,) = outputs(folder, 1, {}, tmp_path)
+    two = outputs(folder, 2, {}, tmp_path)
+    (four,) = outputs(folder, 1, {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}, tmp_path)
+    assert [each["devices"] for each in (one, *two, four)] == [1, 2, 2, 4]
+    for other in (*two, four):
+        for name in ("trained", "mean"):
+            a, b = np.array(one[name]), np.array(other[name])
+            # sums in another order, in single precision, 500 steps long
+            assert np.linalg.norm(a - b) < 1e-4 * np.linalg.norm(a), name
+    assert two[0] == two[1]
