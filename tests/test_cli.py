@@ -427,7 +427,7 @@ FIT = "fit {flats} --target rent --out {new}"
     ("line", "words"),
     [
         ("fit {tables}/flatz.csv --target rent --out {new}", "no such file; did you mean 'flats.csv'?"),
-        ("fit {tables} --target rent --out {new}", "a table must end in .csv"),
+        ("fit {tables} --target rent --out {new}", "cannot be read as Parquet"),
         ("fit {tables}/flats.xlsx --target rent --out {new}", "a table must end in .csv"),
         ("fit {flats} --target rant --out {new}", "--target 'rant' is not a column of {flats}; did you mean 'rent'?"),
         ("fit {flats} --target RENT --out {new}", "did you mean 'rent'?"),

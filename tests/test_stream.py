@@ -1,8 +1,14 @@
 """Rows that are read from files: the same answers as from memory, whatever the files, and within bounds."""
 
 import json
+import os
+import pathlib
+import socket
 import subprocess
 import sys
+import time
+import warnings
+from collections.abc import Sequence
 
 import jax
 import jax.random as jr
@@ -418,64 +424,130 @@ def test_the_checkpoint_of_another_fit_is_refused(folder, tmp_path):
 # --- processes and devices, each in an interpreter of its own ------------------------------------------------------
 
 TRAINED = """
-import json, sys
+import json, os, sys, time
 import numpy as np
 from vertebra import cluster
-folder, n, k, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+folder, n, k, port, tests, kept, dies = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:8]
 if n > 1:
     cluster.connect(f"127.0.0.1:{port}", n, k)
 import jax, jax.random as jr
 import vertebra as vb
-sys.path.insert(0, sys.argv[5])
+sys.path.insert(0, tests)
 from test_stream import leaves_of, windows_of
+from vertebra import devices
+from vertebra.checkpoint import Checkpoint
 from vertebra.inference import fit_stream
+from vertebra.sparsity import group_lasso_path
 
-network = vb.build(vb.chain(2, 2), vb.deep_kernel_learning([4, 1]), key=jr.key(0))
-fitted = fit_stream(
-    network, vb.Gaussian(), windows_of(folder), key=jr.key(1), n_steps=500, batch_size=240, n_rounds=5, last_layer=False
-)
-model = vb.AdditiveRegressor(random_state=0).fit(folder, "y")
-mean, root = model._surface.terms.means[0], model._surface.terms.roots[0]
-numbers = np.concatenate([leaf.ravel() for leaf in leaves_of(fitted) if leaf.dtype.kind == "f"])
-print(json.dumps({"devices": jax.device_count(), "trained": numbers.tolist(), "mean": mean.tolist()}))
+devices.ROWS_PER_DEVICE = 1
+
+def watch(progress):
+    if dies == str(k) and progress.step == 200:
+        os.kill(os.getpid(), 9)
+
+networks = [vb.build(vb.chain(2, 2), vb.deep_kernel_learning([4, 1]), key=jr.key(i)) for i in range(8)]
+settings = dict(key=jr.key(1), n_steps=500, batch_size=240, n_rounds=5, last_layer=False)
+checkpoint = None if kept == "-" else Checkpoint(cluster.own_path(kept), {}, every=0.0)
+windows = windows_of(folder)
+fitted = fit_stream(networks[0], vb.Gaussian(), windows, checkpoint=checkpoint, callback=watch, **settings)
+floats = lambda fitted: np.concatenate([a.ravel() for a in leaves_of(fitted) if a.dtype.kind == "f"]).tolist()
+said = {"devices": jax.device_count(), "shares": devices.mesh_for(1, 240)[1], "trained": floats(fitted)}
+if kept == "-":
+    model = vb.AdditiveRegressor(random_state=0).fit(folder, "y")
+    said["mean"] = model._surface.terms.means[0].tolist()
+if kept == "-" and n == 1:
+    x, y = windows.x[:600], windows.y[:600]
+    said["in memory"] = floats(vb.fit(networks[0], vb.Gaussian(), x, y, **settings))
+    said["restarts"] = floats(vb.fit(networks, vb.Gaussian(), x, y, **settings | {"n_steps": 50}))
+    said["penalties"] = group_lasso_path(x, y[:, 0], key=jr.key(2), n_subnetworks=2, n_steps=50).norms.ravel().tolist()
+print(json.dumps(said))
 """
 
 
-def outputs(folder, n: int, environment: dict, tmp_path) -> list[dict]:
-    import os
-    import pathlib
-    import socket
-
+def start(folder, n: int, *, devices: int = 1, kept: str = "-", dies: str = "-") -> list[subprocess.Popen]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    own = os.environ | {"JAX_PLATFORMS": "cpu"} | environment
-    arguments = [str(n), "{}", str(port), str(pathlib.Path(__file__).parent)]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", TRAINED, str(folder), *(each.format(k) for each in arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=own,
-        )
-        for k in range(n)
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    rest = [str(port), str(pathlib.Path(__file__).parent), kept, dies]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | flags)
+    return [
+        subprocess.Popen([sys.executable, "-c", TRAINED, str(folder), str(n), str(k), *rest], **pipes) for k in range(n)
     ]
+
+
+def outputs(processes: list[subprocess.Popen]) -> list[dict]:
     said = [process.communicate(timeout=400) for process in processes]
     for process, (_, words) in zip(processes, said, strict=True):
         assert process.returncode == 0, words[-2000:]
     return [json.loads(out.splitlines()[-1]) for out, _ in said]
 
 
-def test_two_processes_and_four_devices_give_the_result_of_one(plain, tmp_path):
-    folder, _ = plain
-    (one,) = outputs(folder, 1, {}, tmp_path)
-    two = outputs(folder, 2, {}, tmp_path)
-    (four,) = outputs(folder, 1, {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}, tmp_path)
-    assert [each["devices"] for each in (one, *two, four)] == [1, 2, 2, 4]
-    for other in (*two, four):
-        for name in ("trained", "mean"):
-            a, b = np.array(one[name]), np.array(other[name])
-            # sums in another order, in single precision, 500 steps long
-            assert np.linalg.norm(a - b) < 1e-4 * np.linalg.norm(a), name
+@pytest.fixture(scope="module")
+def alone(plain):
+    return outputs(start(plain[0], 1))[0]
+
+
+def assert_near(one: dict, other: dict, names: Sequence[str]) -> None:
+    for name in names:
+        a, b = np.array(one[name]), np.array(other[name])
+        # sums in another order, in single precision, 500 steps long
+        assert np.linalg.norm(a - b) < 1e-4 * np.linalg.norm(a), name
+
+
+def test_two_processes_give_the_result_of_one(plain, alone):
+    two = outputs(start(plain[0], 2))
+    assert [each["devices"] for each in two] == [2, 2]
     assert two[0] == two[1]
+    assert_near(alone, two[0], ["trained", "mean"])
+
+
+def test_eight_devices_give_the_result_of_one(plain, alone):
+    (eight,) = outputs(start(plain[0], 1, devices=8))
+    assert (eight["devices"], eight["shares"], alone["shares"]) == (8, "rows", "")
+    assert_near(alone, eight, ["trained", "mean", "in memory", "restarts", "penalties"])
+
+
+def test_a_process_that_dies_stops_the_others_with_words_and_the_run_goes_on(plain, alone, tmp_path):
+    kept = str(tmp_path / "state")
+    processes = start(plain[0], 2, kept=kept, dies="1")
+    processes[1].communicate(timeout=300)
+    begun = time.monotonic()
+    _, words = processes[0].communicate(timeout=60)
+    assert time.monotonic() - begun < 60.0
+    assert processes[0].returncode == 1
+    assert "process 1 of this fit is gone" in words
+    assert "goes on where it was" in words
+    again = outputs(start(plain[0], 2, kept=kept))
+    assert_near(alone, again[0], ["trained"])
+
+
+def test_sigkill_loses_nothing(tmp_path):
+    """A small version of benchmarks/kills.py."""
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "benchmarks"))
+    import kills
+
+    source = kills.table(tmp_path / "table", 60_000)
+    found = kills.run("auto", source, tmp_path, 2)
+    assert found["is_identical"]
+    assert found["is_removed"]
+
+
+def test_dask_carries_a_search_over_settings():
+    distributed = pytest.importorskip("distributed")
+    import joblib
+    from sklearn.model_selection import GridSearchCV
+
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(120, 2))
+    y = x[:, 0] + 0.1 * rng.normal(size=120)
+    grid = {"clusters": [[[0]], [[1]]]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Dask's own
+        with (
+            distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as local,
+            distributed.Client(local),
+            joblib.parallel_config("dask"),
+        ):
+            search = GridSearchCV(vb.AdditiveRegressor(), grid, cv=2).fit(x, y)
+    assert search.best_params_ == {"clusters": [[0]]}

@@ -182,7 +182,6 @@ def options(
 
 @command(
     "vertebra fit flats.csv --target rent --out flats",
-    "vertebra fit visits.parquet --target visits --likelihood poisson --drop id --out visits",
     "zcat big.csv.gz | vertebra fit - --target y --time-budget 60 --out big --json > big.json",
     "vertebra fit measurements/ --target yield --memory 2 --out yield",
 )

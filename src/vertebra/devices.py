@@ -48,6 +48,18 @@ def apart(tree: PyTree, mesh: Mesh | None) -> PyTree:
     return tree if mesh is None else _put(tree, NamedSharding(mesh, PartitionSpec(mesh.axis_names[0])))
 
 
+def home(tree: PyTree, mesh: Mesh | None) -> PyTree:
+    """Arrays as if there had been one device; keys stay where they are."""
+    if mesh is None:
+        return tree
+    arrays, rest = eqx.partition(tree, lambda leaf: eqx.is_array(leaf) and not _is_key(leaf))
+    return eqx.combine(jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), arrays), rest)
+
+
+def _is_key(leaf) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def _put(tree, sharding):
     arrays, rest = eqx.partition(tree, eqx.is_array)
     if jax.process_count() == 1:
@@ -57,7 +69,7 @@ def _put(tree, sharding):
 
 def _whole(leaf, sharding):
     """An array that every process has, as one over all of them."""
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if _is_key(leaf):
         words, kind = _whole(jr.key_data(leaf), sharding), jr.key_impl(leaf)
         return jax.jit(lambda words: jr.wrap_key_data(words, impl=kind), out_shardings=sharding)(words)
     return jax.make_array_from_process_local_data(sharding, np.asarray(leaf))

@@ -21,7 +21,7 @@ from threadpoolctl import ThreadpoolController
 from vertebra import cluster
 from vertebra.checkpoint import Checkpoint
 from vertebra.conjugate import MAX_FEATURES, closed_form, closed_form_of, has_closed_form, n_joint_features
-from vertebra.devices import apart, everywhere, mesh_for
+from vertebra.devices import apart, everywhere, home, mesh_for
 from vertebra.likelihoods import Likelihood
 from vertebra.network import Network, pile
 from vertebra.noise import fast
@@ -394,7 +394,7 @@ class _Run:
                 self.keep(kept)
             if callback and _report(callback, state, asked.n_steps, settings):
                 break
-        return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else jnp.asarray(np.asarray(leaf)), state)
+        return home(state, mesh)
 
     def outcome(self, state, data: Data, fold: Int[np.ndarray, " n"], exactly: Callable) -> Fitted:
         """The best state of every restart, its last layer in closed form where there is one, and the best of all.

@@ -16,6 +16,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vertebra.devices import apart, everywhere, home, mesh_for
 from vertebra.distributions import GroupLasso, PointMass
 from vertebra.network import Layer, Network, build
 from vertebra.noise import fast
@@ -76,12 +77,16 @@ def group_lasso_path(
     networks = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(strengths), *jnp.shape(leaf))), network)
     settings = (n_steps, min(BATCH_SIZE, len(train)))
     rates = working(learning_rate)
-    networks = _run(settings, networks, strengths, jnp.ones(shape), data, rates, fast(run_key))
+    mesh, _ = mesh_for(len(strengths), 0)
+    data, spread = everywhere(data, mesh), lambda tree: apart(tree, mesh)
+    given: Any = spread(strengths), spread(jnp.ones(shape)), data, rates, fast(run_key)
+    networks = home(_run(settings, spread(networks), *given), mesh)
     norms = _norms(networks)
     # Adaptive weights about 1: the mean norm over a group's own.
     scale = jnp.mean(norms, axis=(1, 2), keepdims=True)
     adaptive = jnp.where(norms > 0, scale / jnp.maximum(norms, 1e-6), 1e6)
-    networks = _run(settings, networks, strengths, jnp.minimum(adaptive, 1e6), data, rates, fast(run_key))
+    given = spread(strengths), spread(jnp.minimum(adaptive, 1e6)), data, rates, fast(run_key)
+    networks = home(_run(settings, spread(networks), *given), mesh)
     squares = np.asarray(_squared_errors(networks, working(x[held].T), working(y[held])), np.float64)
     loss, error = squares.mean(axis=1), squares.std(axis=1) / np.sqrt(len(held))
     best = int(np.argmin(loss))
