@@ -10,7 +10,7 @@ PACKAGE = pathlib.Path(vertebra.__file__).parent
 # Rooms from the ground up: a room may import only from rooms before it.
 ROOMS = [
     {"parameters", "noise", "skeleton", "metrics", "datasets", "activations", "polynomials", "column", "storage"}
-    | {"encoding", "control", "diagnostics", "labels", "serving", "cluster", "devices", "outputs"},
+    | {"encoding", "control", "diagnostics", "labels", "serving", "cluster", "devices", "outputs", "threads"},
     {"distributions", "kernels", "systems", "profile", "display", "table", "checkpoint"},
     {"likelihoods", "blocks", "evidence", "survey"},
     {"network", "sums", "terms", "working", "predictive"},

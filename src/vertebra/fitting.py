@@ -26,6 +26,7 @@ from vertebra.skeleton import Skeleton
 from vertebra.stream import Known, StreamedRows, Training, Windows, as_parquet, is_stream
 from vertebra.surface import EnsembleSurface
 from vertebra.tabular import Rows, TableEstimator, Targets, canonical, check_count, seed_of, target_names
+from vertebra.threads import cores
 
 # What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
 SCHEMES: dict[str, dict[str, Any]] = {
@@ -294,6 +295,5 @@ def threads(n_rows: int):
 
     Of the cores that the process may use: one that is held to a core of sixteen must not start eight threads on it.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
-    n_threads = max(cores // 2, 1) if n_rows >= ROWS_FOR_THREADS else 1
+    n_threads = max(cores() // 2, 1) if n_rows >= ROWS_FOR_THREADS else 1
     return threadpool_limits(n_threads, user_api="blas")

@@ -25,9 +25,10 @@ from vertebra.column import Column, Level, codes_of, levels_of, read
 from vertebra.devices import from_parts
 from vertebra.encoding import N_FOLDS, CrossFitted, Tally, cross_fit, tally
 from vertebra.outputs import predictions, term_columns
-from vertebra.sums import CHUNK, Sums, added, cores
+from vertebra.sums import CHUNK, Sums, added
 from vertebra.survey import Facts, begin, schema_of, with_rows
 from vertebra.table import Schema, opened
+from vertebra.threads import cores
 
 # Rows of a batch as they are read, and batches read ahead of the work.
 BATCH_ROWS, AHEAD = 65_536, 2

@@ -8,18 +8,15 @@ rows, so that they do not depend on which thread was first.
 import copy
 import itertools
 import math
-import os
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
-from threadpoolctl import threadpool_limits
 
 from vertebra.evidence import Basis, Block, Products
 from vertebra.systems import System, columns
+from vertebra.threads import cores, results
 
 # Rows looked at together; multiplications from which single precision does; rows from which threads share the work.
 CHUNK, MUCH_WORK, ROWS_FOR_THREADS = 8192, 3e9, 100_000
@@ -127,11 +124,6 @@ class LazyValues:
         return len(self.systems)
 
 
-def cores() -> int:
-    """The cores that the process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def added(
     work: Callable[[Any], Sums],
     chunks: Iterable[Any],
@@ -145,29 +137,13 @@ def added(
     `before` is where to begin; `after` is told what there is and of how many chunks, whenever one was added.
     """
     total: Sums = [each.copy() for each in before or []]
-    n_done = itertools.count(1)
-
-    def add(part: Sums) -> None:
+    for n_done, part in enumerate(results(work, chunks, n_threads), start=1):
         if not total:
             total.extend(np.array(each, dtype=np.float64) for each in part)
         else:
             for one, other in zip(total, part, strict=True):
                 one += other
-        after(total, next(n_done))
-
-    if n_threads == 1:
-        for chunk in chunks:
-            add(work(chunk))
-        return total
-    # a thread of ours per core: threads of BLAS's own would only wait for each other beside them
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_threads) as pool:
-        waiting: deque = deque()
-        for chunk in chunks:
-            waiting.append(pool.submit(work, chunk))
-            if len(waiting) > n_threads:
-                add(waiting.popleft().result())
-        while waiting:
-            add(waiting.popleft().result())
+        after(total, n_done)
     return total
 
 

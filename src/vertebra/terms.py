@@ -13,9 +13,10 @@ from jaxtyping import Float, Int
 
 from vertebra.evidence import Basis
 from vertebra.polynomials import Term, subsets
+from vertebra.threads import cores, results
 
-# Rows evaluated at once.
-CHUNK = 4096
+# Rows evaluated at once, and from which threads share the work.
+CHUNK, ROWS_FOR_THREADS = 4096, 20_000
 
 
 class Part(NamedTuple):
@@ -50,17 +51,23 @@ class SumOfTerms(NamedTuple):
 
     def mean(self, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n outputs"]:
         weights = np.stack(self.means, axis=1)
-        return np.concatenate([self.features(part) @ weights for part in _chunks(x)])
+        return np.concatenate(list(_by_chunks(lambda part: self.features(part) @ weights, x)))
 
     def moments(
         self, x: Float[np.ndarray, "n p"]
     ) -> tuple[Float[np.ndarray, "n outputs"], Float[np.ndarray, "n outputs"]]:
         """Mean and variance of f."""
-        means, variances = [], []
-        for part in _chunks(x):
+        weights = np.stack(self.means, axis=1)
+        # a sum of squares: single precision keeps six digits of it
+        roots = [root.astype(np.float32) for root in self.roots]
+
+        def moments(part):
             phi = self.features(part)
-            means.append(phi @ np.stack(self.means, axis=1))
-            variances.append(np.stack([np.sum((phi @ root) ** 2, axis=1) for root in self.roots], axis=1))
+            single = phi.astype(np.float32)
+            variance = [np.einsum("nk,nk->n", own, own) for own in (single @ root for root in roots)]
+            return phi @ weights, np.stack(variance, axis=1).astype(np.float64)
+
+        means, variances = zip(*_by_chunks(moments, x), strict=True)
         return np.concatenate(means), np.concatenate(variances)
 
     def sample(
@@ -135,6 +142,10 @@ class SumOfTerms(NamedTuple):
         """‖I_T‖₂ of each draw of the coefficients."""
         w = part.lift @ coefficients
         return np.sqrt(np.maximum(np.sum(w * (self.norm(part) @ w), axis=0), 0.0))
+
+
+def _by_chunks(work, x):
+    return results(work, _chunks(x), cores() if len(x) >= ROWS_FOR_THREADS else 1)
 
 
 def _chunks(x):

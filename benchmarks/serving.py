@@ -1,0 +1,74 @@
+"""Predictions per second on two cores: the additive mean through exported tables, mean and sd through the estimator.
+
+The models are fits of f1 and f3 of the paper with 1000 rows (three and four terms of up to three inputs) and of
+california_housing where its folder is named. The best of some runs after a first one.
+
+    python benchmarks/serving.py [FOLDER of the benchmark tables]
+"""
+
+import pathlib
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pandas as pd
+from record import record
+
+import vertebra as vb
+from vertebra import serving
+from vertebra.datasets import benchmark, synthetic
+
+ROWS, RUNS, THREADS = 1_000_000, 5, 2
+
+
+def best(work) -> float:
+    seconds = []
+    for _ in range(RUNS + 1):
+        begun = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begun)
+    return min(seconds[1:])
+
+
+def measure(name: str, model, x: pd.DataFrame) -> dict:
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "model.npz"
+        model.to_tables(path)
+        tables = serving.load(path)
+    array = x.to_numpy(np.float64)
+    parts = np.array_split(array, THREADS)
+    with ThreadPoolExecutor(THREADS) as pool:
+        by_tables = best(lambda: list(pool.map(tables.predict, parts)))
+        said = np.concatenate(list(pool.map(tables.predict, parts)))
+    mean, sd = model.predict(x, return_std=True)
+    return {
+        "model": name,
+        "terms": len(model.effects()),
+        "columns": model._surface.terms.basis.n_columns,
+        "tables_rows_per_s": len(x) / by_tables,
+        "tables_off_in_sds": float(np.max(np.abs(said - mean) / sd)),
+        "mean_rows_per_s": len(x) / best(lambda: model.predict(x)),
+        "mean_and_sd_rows_per_s": len(x) / best(lambda: model.predict(x, return_std=True)),
+    }
+
+
+def main() -> None:
+    rows, rng = [], np.random.default_rng(0)
+    for name in ("f1", "f3"):
+        data = synthetic(name, 1000, seed=0)
+        model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(data.x, data.y)
+        rows.append(
+            measure(name, model, pd.DataFrame(rng.uniform(data.x.min(), data.x.max(), (ROWS, data.x.shape[1]))))
+        )
+    if len(sys.argv) > 1:
+        data = benchmark(pathlib.Path(sys.argv[1]) / "california_housing", 0)
+        model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(data.x_train, data.y_train)
+        x = pd.concat([data.x_train] * (ROWS // len(data.x_train) + 1), ignore_index=True).iloc[:ROWS]
+        rows.append(measure("california_housing", model, x))
+    record("serving", rows)
+
+
+if __name__ == "__main__":
+    main()
