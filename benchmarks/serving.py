@@ -1,13 +1,11 @@
 """Predictions per second on two cores: the additive mean through exported tables, mean and sd through the estimator.
 
-The models are fits of f1 and f3 of the paper with 1000 rows (three and four terms of up to three inputs) and of
-california_housing where its folder is named. The best of some runs after a first one.
+The models are fits of f1 and f3 of the paper with 1000 rows. The best of some runs after a first one.
 
-    python benchmarks/serving.py [FOLDER of the benchmark tables]
+    python benchmarks/serving.py
 """
 
 import pathlib
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +16,7 @@ from record import record
 
 import vertebra as vb
 from vertebra import serving
-from vertebra.datasets import benchmark, synthetic
+from vertebra.datasets import synthetic
 
 ROWS, RUNS, THREADS = 1_000_000, 5, 2
 
@@ -62,11 +60,6 @@ def main() -> None:
         rows.append(
             measure(name, model, pd.DataFrame(rng.uniform(data.x.min(), data.x.max(), (ROWS, data.x.shape[1]))))
         )
-    if len(sys.argv) > 1:
-        data = benchmark(pathlib.Path(sys.argv[1]) / "california_housing", 0)
-        model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(data.x_train, data.y_train)
-        x = pd.concat([data.x_train] * (ROWS // len(data.x_train) + 1), ignore_index=True).iloc[:ROWS]
-        rows.append(measure("california_housing", model, x))
     record("serving", rows)
 
 

@@ -256,6 +256,45 @@ def test_predictions_and_terms_are_written_to_parquet_in_the_order_of_the_rows(f
     assert {path.name for path in tmp_path.iterdir()} == {"said.parquet", "terms.parquet"}
 
 
+def test_classes_that_nothing_tells_apart_have_their_shares_whatever_the_order_of_rows(tmp_path, small):
+    rng = np.random.default_rng(9)
+    frame = pd.DataFrame({"a": rng.normal(size=4000), "answer": np.sort(rng.random(4000) < 0.3)})
+    model = vb.AdditiveClassifier(random_state=0).fit(written(tmp_path / "t", frame), "answer")
+    share = frame["answer"].mean()
+    np.testing.assert_allclose(model.predict_proba(pd.DataFrame({"a": [0.0]}))[0, 1], share, atol=0.01)
+
+
+def test_rows_without_a_target_may_have_levels_of_their_own(tmp_path, small):
+    frame = messy(2000)[["size", "street", "price"]]
+    frame.loc[::50, "price"] = np.nan
+    frame.loc[::50, "street"] = [f"only here {k}" for k in range(40)]
+    model = vb.AdditiveRegressor(random_state=0).fit(written(tmp_path / "t", frame), "price")
+    assert model._profile.n_rows == frame["price"].notna().sum()
+
+
+def test_few_rows_with_a_target_are_all_in_the_sample(tmp_path, small):
+    frame = messy(4000)[["size", "rooms", "price"]]
+    frame.loc[frame.index % 100 != 0, "price"] = np.nan
+    known = Training(Parquet(written(tmp_path / "t", frame)), ["price"], None, is_class=False).survey()
+    assert len(known.sample.numbers) == known.n_rows == frame["price"].notna().sum()
+
+
+def test_the_sample_is_as_large_as_asked_for_and_its_rows_are_those_of_their_numbers(folder, frame, small):
+    known = Training(Parquet(folder), ["price"], None, is_class=False).survey()
+    assert len(known.sample.numbers) == 1000
+    taken = known.sample.rows["size"].to_numpy()
+    np.testing.assert_array_equal(taken, frame["size"].to_numpy()[known.sample.numbers])
+
+
+def test_a_declared_order_of_levels_is_kept(tmp_path):
+    rng = np.random.default_rng(10)
+    grade = pd.Categorical(rng.choice(["high", "low", "mid"], 300), categories=["low", "mid", "high"], ordered=True)
+    frame = pd.DataFrame({"grade": grade, "y": rng.normal(size=300)})
+    known = Training(Parquet(written(tmp_path / "t", frame)), ["y"], None, is_class=False).survey()
+    column = known.schema().columns[0]
+    assert (column.kind, column.levels) == (learn(frame[["grade"]]).columns[0].kind, ("low", "mid", "high"))
+
+
 def test_wrong_use_is_refused_with_words(folder, tmp_path, frame):
     model = vb.AdditiveRegressor()
     with pytest.raises(ValueError, match="`y` must name the target"):
@@ -308,8 +347,8 @@ def test_rows_are_chosen_by_their_numbers_alone():
 # --- training on windows --------------------------------------------------------------------------------------------
 
 
-def windows_of(folder) -> Windows:
-    training = Training(Parquet(folder), ["y"], None, is_class=False)
+def windows_of(folder, **settings) -> Windows:
+    training = Training(Parquet(folder), ["y"], None, is_class=False, **settings)
     known = training.survey()
     rows = StreamedRows(training, known, known.schema(), lambda y: y)
     matrix, y, weight = rows.taken(known.sample)
@@ -338,6 +377,28 @@ def test_windows_have_every_row_once_an_epoch_and_a_share_of_every_shard(plain):
     # gone on with from the third window, it is the same one
     later = next(windows.rounds(n_steps=5, batch_size=240, folds=0, first=2, mesh=None))
     np.testing.assert_array_equal(later[1].ravel(), epochs[1][:1200])
+
+
+def test_minibatches_weigh_every_row_alike_whatever_the_sizes_of_row_groups(tmp_path):
+    (tmp_path / "t").mkdir()
+    for k, n in enumerate([1000, 400, 30]):
+        frame = pd.DataFrame({"a": np.zeros(n), "y": np.full(n, float(k))})
+        frame.to_parquet(tmp_path / "t" / f"{k}.parquet")
+    read = windows_of(tmp_path / "t").rounds(n_steps=20, batch_size=64, folds=0, first=0, mesh=None)
+    windows = [next(read) for _ in range(20)]
+    y, weight = (np.concatenate([window[i].ravel() for window in windows]) for i in (1, 2))
+    # one shard holds 1000 rows, the other 430, of which a window has some: 3 % is several sds
+    assert np.average(y, weights=weight) == pytest.approx((400 + 60) / 1430, rel=0.03)
+
+
+def test_rows_set_aside_for_conformal_intervals_are_not_trained_on(plain):
+    folder, frame = plain
+    windows = windows_of(folder, conformal=True)
+    held = windows.stream.training.survey().held.numbers
+    _, y, weight, _ = next(windows.rounds(n_steps=10, batch_size=240, folds=0, first=0, mesh=None))
+    aside = np.isin(y.ravel(), frame["y"].to_numpy(np.float32)[held])
+    assert aside.sum() == len(held) > 300
+    np.testing.assert_array_equal(weight.ravel() == 0.0, aside)
 
 
 def test_a_network_trained_on_windows_is_as_good_as_one_in_memory(plain):
@@ -459,6 +520,8 @@ if kept == "-" and n == 1:
     x, y = windows.x[:600], windows.y[:600]
     said["in memory"] = floats(vb.fit(networks[0], vb.Gaussian(), x, y, **settings))
     said["restarts"] = floats(vb.fit(networks, vb.Gaussian(), x, y, **settings | {"n_steps": 50}))
+    settings |= {"n_steps": 50, "batch_size": 240}
+    said["streamed restarts"] = floats(fit_stream(networks, vb.Gaussian(), windows, **settings))
     said["penalties"] = group_lasso_path(x, y[:, 0], key=jr.key(2), n_subnetworks=2, n_steps=50).norms.ravel().tolist()
 print(json.dumps(said))
 """
@@ -505,7 +568,7 @@ def test_two_processes_give_the_result_of_one(plain, alone):
 def test_eight_devices_give_the_result_of_one(plain, alone):
     (eight,) = outputs(start(plain[0], 1, devices=8))
     assert (eight["devices"], eight["shares"], alone["shares"]) == (8, "rows", "")
-    assert_near(alone, eight, ["trained", "mean", "in memory", "restarts", "penalties"])
+    assert_near(alone, eight, ["trained", "mean", "in memory", "restarts", "streamed restarts", "penalties"])
 
 
 def test_a_process_that_dies_stops_the_others_with_words_and_the_run_goes_on(plain, alone, tmp_path):

@@ -7,14 +7,26 @@ __version__ = "0.1.0"
 
 # Imported when first asked for, since JAX takes seconds and help needs none of it. `__init__.pyi` says the same to
 # editors and type checkers.
-_MODULES = ("activations", "datasets", "distributions", "kernels", "likelihoods", "metrics", "plot", "schemes")
+_MODULES = (
+    "activations",
+    "cluster",
+    "datasets",
+    "distributions",
+    "kernels",
+    "likelihoods",
+    "metrics",
+    "plot",
+    "schemes",
+    "serving",
+    "stream",
+)
 _NAMES = {
     "anova": ("Effect", "attribute", "decompose", "sobol"),
     "archive": ("load",),
     "blocks": ("FunctionBlock", "InducingPointBlock", "PolynomialBlock", "RandomFeatureBlock"),
     "distributions": ("Dropout", "GroupLasso", "Laplace", "Normal", "PointMass", "kl"),
     "estimators": ("AdditiveClassifier", "AdditiveRegressor", "SkeletonClassifier", "SkeletonRegressor"),
-    "inference": ("Diverged", "Fitted", "Progress", "elbo", "fit", "moments", "sample"),
+    "inference": ("Diverged", "Fitted", "Progress", "elbo", "fit", "fit_stream", "moments", "sample"),
     "kernels": ("RBF", "Dual", "Linear", "Matern", "Periodic", "Polynomial"),
     "likelihoods": ("Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Poisson", "StudentT"),
     "network": ("Layer", "Network", "build"),

@@ -2,6 +2,7 @@
 
 from vertebra import (
     activations as activations,
+    cluster as cluster,
     datasets as datasets,
     distributions as distributions,
     kernels as kernels,
@@ -9,6 +10,8 @@ from vertebra import (
     metrics as metrics,
     plot as plot,
     schemes as schemes,
+    serving as serving,
+    stream as stream,
 )
 from vertebra.anova import Effect as Effect, attribute as attribute, decompose as decompose, sobol as sobol
 from vertebra.archive import load as load
@@ -38,6 +41,7 @@ from vertebra.inference import (
     Progress as Progress,
     elbo as elbo,
     fit as fit,
+    fit_stream as fit_stream,
     moments as moments,
     sample as sample,
 )

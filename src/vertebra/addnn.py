@@ -320,13 +320,15 @@ def _reweight(data: _Data, basis: Basis, models, f, variance, n_rounds: int):
 def _to_all(data: _Data, basis: Basis, models, faint: list[bool], everything: Everything):
     """Of all rows, from those of a sample: the basis, which may grow once more, the models, and the rows."""
     systems, working = data.systems, data.working
+    levels = working.start[0].copy()  # of latents without terms
+    everything.begin(repr([(block.term, block.index.tolist()) for block in basis.blocks]))
 
     def rows_of(k: int) -> Rows:
         def respond(values, targets, weight):
-            own = working.of(targets, weight)
-            if isinstance(own, Plain):
+            if isinstance(working, Plain):
                 return targets[:, k], weight
-            f, variance = _at(models, own.start, values)
+            own = working.of(targets, weight)
+            f, variance = _at(models, np.tile(levels, (len(targets), 1)), values)
             response = own.responses(f, variance)[k]
             return response.z, response.w
 
@@ -343,6 +345,7 @@ def _to_all(data: _Data, basis: Basis, models, faint: list[bool], everything: Ev
             new = [one.between(other, share, basis.blocks) for one, other in zip(new, rows, strict=True)]
         rows, before = new, _at_rows(data, models)[0]
         models = _models(basis, rows, models, n_rounds=2, is_last=False)
+        levels = np.array([each.mean_y for each in rows])
         f = _at_rows(data, models)[0]
         if float(np.mean(np.abs(f - before))) < SAME * share * max(float(f.std()), 1e-3):
             break

@@ -84,6 +84,8 @@ class Commands(TyperGroup):
                 traceback.print_exc()
             status, words = _words(error)
             complain(words)
+            if "vertebra.cluster" in sys.modules:
+                sys.modules["vertebra.cluster"].failed()
         sys.exit(status)
 
 
@@ -257,10 +259,14 @@ def fit(
     if not no_report:
         _check_report(", or leave the report out: --no-report")
     is_streamed = memory is not None or is_large(table)
+    if coordinator is None and (processes is not None or process is not None):
+        raise Refused("--processes and --process need --coordinator HOST:PORT.")
     if coordinator is not None:
         if not is_streamed:
             raise Refused("--coordinator is for tables that are read some rows at a time: give --memory too.")
-        _join(coordinator, processes, process)
+        if time_budget is not None:
+            raise Refused("--time-budget is for one process: several would not end together.")
+        force = not _join(coordinator, processes, process) or force
     with new_files(out, names, force=force, is_shared=coordinator is not None) as files:
         frame = some_rows(table) if is_streamed else read_table(table)
         from vertebra import answers, roles
@@ -307,8 +313,8 @@ def fit(
             say_files(say, files)
 
 
-def _join(coordinator: str, processes: int | None, process: int | None) -> None:
-    """Joins the processes of a fit."""
+def _join(coordinator: str, processes: int | None, process: int | None) -> bool:
+    """Joins the processes of a fit; whether this is the one that writes."""
     from vertebra import cluster
 
     try:
@@ -318,6 +324,7 @@ def _join(coordinator: str, processes: int | None, process: int | None) -> None:
             cluster.connect(coordinator, processes, process)
     except ValueError as error:
         raise Refused(str(error)) from None
+    return cluster.is_first()
 
 
 # --- predict ----------------------------------------------------------------------------------------------------------

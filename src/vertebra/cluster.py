@@ -18,7 +18,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 # Seconds after which a process that is no longer heard of is given up.
-HEARTBEAT, INITIAL = 20, 300
+HEARTBEAT, INITIAL, CONNECTING = 20, 300, 30
+_FAILED: list[bool] = []
 
 
 class Lost(RuntimeError):
@@ -60,10 +61,10 @@ def connect(
         raise ValueError(
             f"No cluster was found here ({error}): give `coordinator`, `n_processes` and `process`."
         ) from None
-    _watch_each_other()
+    _watch_each_other(None if coordinator is None else coordinator.rpartition(":")[0].strip("[]"))
 
 
-def _watch_each_other() -> None:
+def _watch_each_other(host: str | None) -> None:
     """A line from the first process to every other, over which nothing is said but goodbye: if it breaks, one is gone.
 
     JAX notices a silent process after some seconds, and then aborts without a word that a user could act on.
@@ -71,41 +72,44 @@ def _watch_each_other() -> None:
     index, count = place()
     if count == 1:
         return
-    names = gathered_json(socket.gethostname())
-    here = "127.0.0.1" if len(set(names)) == 1 else names[0]
-    listener = socket.create_server(("127.0.0.1" if here == "127.0.0.1" else "", 0), backlog=count)
+    host = gathered_json(socket.gethostname())[0] if host is None else host
+    listener = socket.create_server(("127.0.0.1" if host == "127.0.0.1" else "", 0), backlog=count)
     port = gathered_json(listener.getsockname()[1])[0]
     lines: dict[int, socket.socket] = {}
-    try:
+    with contextlib.suppress(OSError), listener:
         if index:
-            lines[0] = socket.create_connection((here, port), timeout=INITIAL)
+            lines[0] = socket.create_connection((host, port), timeout=CONNECTING)
             lines[0].sendall(index.to_bytes(4, "big"))
         while index == 0 and len(lines) < count - 1:
-            listener.settimeout(INITIAL)
+            listener.settimeout(CONNECTING)
             line, _ = listener.accept()
             lines[int.from_bytes(line.recv(4), "big")] = line
-    except OSError:  # no way through: the runtime's own heartbeat is left
+    if not all(gathered_json(len(lines) == (1 if index else count - 1))):
+        for line in lines.values():  # no way through somewhere: the runtime's own heartbeat is left
+            line.close()
         return
-    finally:
-        listener.close()
-    state = {"is_well": True}
-    fail = sys.excepthook
+    show = sys.excepthook
 
-    def failed(*error: Any) -> None:
-        state["is_well"] = False
-        fail(*error)
+    def fail(*error: Any) -> None:
+        failed()
+        show(*error)
 
     def goodbye() -> None:
         for line in lines.values():
             with contextlib.suppress(OSError):
-                line.sendall(b"." if state["is_well"] else b"!")
+                line.sendall(b"!" if _FAILED else b".")
 
-    sys.excepthook = failed
+    sys.excepthook = fail
     atexit.register(goodbye)
     for other, line in lines.items():
         line.settimeout(None)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         threading.Thread(target=_watch, args=(other, line, count), daemon=True).start()
+
+
+def failed() -> None:
+    """To be called before a process ends with an error that it has caught: the others do not wait for it then."""
+    _FAILED.append(True)
 
 
 def _watch(other: int, line: socket.socket, count: int) -> None:
@@ -136,8 +140,8 @@ def together(what: str) -> Iterator[None]:
     """Work that all processes do at once: if one of them is gone, the others say so."""
     try:
         yield
-    except (jax.errors.JaxRuntimeError, RuntimeError) as error:
-        if jax.process_count() == 1 or isinstance(error, Lost):
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1 or "RESOURCE_EXHAUSTED" in str(error):
             raise
         raise Lost(
             f"Another process of this fit is gone, seen while {what}. Start all {jax.process_count()} again with the "
@@ -190,9 +194,9 @@ def from_first(arrays: Sequence[np.ndarray], blank: Sequence[np.ndarray]) -> lis
     return result
 
 
-def agree(value: bytes, what: str) -> None:
+def agree(value: str, what: str) -> None:
     """Refuses to go on where processes have come to different ends."""
-    if len(set(gathered(value))) > 1:
+    if len(set(gathered(value.encode()))) > 1:
         raise RuntimeError(
             f"The processes of this fit disagree about {what}: give them the same files, settings and versions."
         )

@@ -21,10 +21,11 @@ ROWS_PER_DEVICE = 256
 def mesh_for(n_members: int, batch_size: int) -> tuple[Mesh | None, str]:
     """The devices that a training run uses, and what they share out: "members" or "rows"; none where one is enough.
 
-    Restarts go to devices of their own where their number allows it, which needs no exchange; else rows do.
+    Restarts go to devices of their own where their number allows it, which needs no exchange; else rows do. Without
+    a batch size there are no rows to share.
     """
     count = jax.device_count()
-    if count == 1:
+    if count == 1 or (jax.process_count() > 1 and not batch_size):
         return None, ""
     if n_members > 1 and jax.process_count() == 1:
         used = max(d for d in range(1, count + 1) if n_members % d == 0)
@@ -84,8 +85,10 @@ def by_rows(array: Any, mesh: Mesh | None, axis: int = 0) -> Any:
 
 
 def from_parts(part: np.ndarray, mesh: Mesh | None, axis: int) -> Any:
-    """One array over all processes, of which each has a part along an axis."""
+    """One array over all processes, of which each has a part along an axis; whole where members are shared out."""
     if mesh is None:
         return part
+    if "rows" not in mesh.axis_names:
+        return everywhere(jnp.asarray(part), mesh)
     sharding = NamedSharding(mesh, PartitionSpec(*[None] * axis, "rows"))
     return jax.make_array_from_process_local_data(sharding, part)

@@ -10,6 +10,7 @@ Change 3 of the paper: p may be normal, Laplace (ℓ1) or group lasso.
 
 import math
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -383,16 +384,21 @@ def _positive(name: str, value: float) -> float:
     return float(value)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
 def product(
     v: Float[Array, "d r"], phi: Float[Array, "r *batch"], precision: jax.lax.Precision | None = None
 ) -> Float[Array, "d *batch"]:
     """V φ, with a gradient that multiplies by a stored Vᵀ: XLA is slower on a CPU with the transpose folded in."""
+    result: Any = _product(v, phi, precision)
+    return result
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _product(v, phi, precision):
     return jnp.matmul(v, phi, precision=precision)
 
 
 def _product_forward(v, phi, precision):
-    return product(v, phi, precision), (v, phi)
+    return _product(v, phi, precision), (v, phi)
 
 
 def _product_backward(precision, saved, cotangent):
@@ -403,4 +409,4 @@ def _product_backward(precision, saved, cotangent):
     return multiply(cotangent, phi.T), multiply(jax.lax.optimization_barrier(v.T), cotangent)
 
 
-product.defvjp(_product_forward, _product_backward)
+_product.defvjp(_product_forward, _product_backward)

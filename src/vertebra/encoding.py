@@ -119,8 +119,8 @@ def cross_fit(
 
 
 def _places(column, n_levels: int):
-    """The place of each row's level; that of missing is the last."""
-    return np.where(np.isnan(column), n_levels, column).astype(int)
+    """The place of each row's level; that of missing, and of levels that no row with a target has, is the last."""
+    return np.where(np.isnan(column) | (column < 0), n_levels, column).astype(int)
 
 
 def _shrunken_means(count, sums, square) -> Float[np.ndarray, " places"]:

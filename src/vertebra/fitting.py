@@ -169,6 +169,8 @@ def fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows, Str
         model._single = isinstance(y, str)
         stream.standard = model._standardise_streamed(known.targets)
         rows = Rows(*stream.taken(known.sample))
+        if model.conformal and not len(known.held.numbers):
+            raise ValueError("`conformal=True` needs rows to set aside, and the files have too few.")
         held = Rows(*stream.taken(known.held)) if model.conformal else None
     else:
         matrix, weight = model._read(X, sample_weight)
@@ -214,6 +216,9 @@ def _streamed(model: Any, X, y, sample_weight) -> tuple[StreamedRows, Known]:
     table = as_parquet(X)
     settings = {k: v for k, v in model.get_params(deep=False).items() if k not in ("verbose", "checkpoint")}
     about = {"model": type(model).__name__, "settings": settings, "table": table.about(), "y": y, "w": sample_weight}
+    about["processes"] = cluster.place()[1]
+    if model.time_budget is not None and cluster.place()[1] > 1:
+        raise ValueError("`time_budget` is for one process: several would not end together.")
     path = model.checkpoint
     training = Training(
         table,
@@ -253,7 +258,7 @@ def fit_classifier(
         codes = model._classes(y, len(matrix))
         model.target_names_ = target_names(y)
         rows, stream = canonical(matrix, codes[:, None].astype(float), weight), None
-    if len(np.unique(rows.y)) < 2:
+    if len(model.classes_) < 2 or (stream is None and len(np.unique(rows.y)) < 2):
         raise ValueError("`y` must have at least 2 classes among the rows of weight above 0, got 1 class.")
     n_classes = len(model.classes_)
     shown = np.arange(1 if n_classes == 2 else 0, n_classes)

@@ -205,7 +205,7 @@ def fit(
         likelihood,
         keys,
         _Asked(n_steps, n_rounds, patience, learning_rate, optimiser, n_draws, folds, last_layer),
-        batch_size=min(batch_size, len(data.rows.order)),
+        batch_size=min(batch_size, len(data.rows.x)),
         validates=validation > 0.0 or folds > 0,
     )
     kept = None

@@ -6,13 +6,14 @@ rows are in the sample, in a fold or in a shard goes by their numbers in the fil
 processes read them nor on which of them does.
 """
 
+import hashlib
 import itertools
 import os
 import pathlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,8 +66,11 @@ class Parquet:
         self.columns = names if columns is None else list(columns)
         if unknown := [name for name in self.columns if name not in names]:
             raise ValueError(f"`columns` must be of the table, {', '.join(names)}, got {unknown[0]!r}.")
-        self.pieces = [piece for file in self.dataset.get_fragments() for piece in file.split_by_row_group()]
-        counts = [sum(group.num_rows for group in piece.row_groups) for piece in self.pieces]
+        files = list(self.dataset.get_fragments())
+        if any(not hasattr(file, "split_by_row_group") for file in files):
+            raise ValueError("`source` must be a dataset of Parquet files, got one of another format.")
+        pieces = [(piece, sum(g.num_rows for g in piece.row_groups)) for f in files for piece in f.split_by_row_group()]
+        self.pieces, counts = [piece for piece, n in pieces if n], [n for _, n in pieces if n]
         self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         if not self.n_rows:
             raise ValueError("`source` has no rows.")
@@ -147,7 +151,7 @@ def _dataset(source: Any) -> Any:
     return found
 
 
-def ahead(items: Iterable[Any], n: int = AHEAD) -> Iterator[Any]:
+def ahead(items: Iterable[Any], n: int = AHEAD) -> Generator[Any, None, None]:
     """The same items, made by a thread of their own, up to n before they are asked for."""
     made: queue.Queue = queue.Queue(n)
     stopped = threading.Event()
@@ -217,7 +221,24 @@ class Taken(NamedTuple):
     rows: Any  # a pyarrow.Table of all columns in use
 
     def batch(self) -> Batch:
-        return Batch(0, self.rows.to_batches()[0])
+        return Batch(0, self.rows.combine_chunks().to_batches()[0])
+
+    def joined(self, others: "Sequence[Taken]") -> "Taken":
+        import pyarrow as pa
+
+        tables = pa.concat_tables([self.rows, *(each.rows for each in others)])
+        return Taken(np.concatenate([self.numbers, *(each.numbers for each in others)]), tables)
+
+    def where(self, chosen: Bool[np.ndarray, " n"]) -> "Taken":
+        import pyarrow as pa
+
+        return Taken(self.numbers[chosen], self.rows.filter(pa.array(chosen)).combine_chunks())
+
+    def in_order(self) -> "Taken":
+        import pyarrow as pa
+
+        order = np.argsort(self.numbers, kind="stable")
+        return Taken(self.numbers[order], self.rows.take(pa.array(order)).combine_chunks())
 
 
 class Training:
@@ -262,24 +283,21 @@ class Training:
         """The first pass."""
         if (known := self._surveyed()) is not None:
             return known
-        rate = self._n_sampled() / self.table.n_rows
-        calibration = min(CALIBRATION_ROWS / self.table.n_rows, 0.2) if self.conformal else 0.0
         kinds = dict.fromkeys(self.targets, "category" if self.is_class else "number")
         facts, targets = begin(self.inputs, self.feature_types), begin(self.targets, kinds)
-        sample, held = _Collected(self), _Collected(self)
+        sample, held = _Collected(self, SAMPLED, self._n_sampled()), _Collected(self, CALIBRATED, self.table.n_rows)
         n_rows, weight, n_told = 0, 0.0, 0
         for batch in ahead(self.table.batches(self.used)):
             if batch.first // (PROGRESS * CHUNK) > n_told:
                 n_told = batch.first // (PROGRESS * CHUNK)
                 self.report(f"pass 1: {batch.first:,} of {self.table.n_rows:,} rows")
-            own = self.weights(batch)
+            own = self.fitted_weights(batch)
             facts = with_rows(facts, batch.frame(self.inputs), own)
             targets = with_rows(targets, batch.frame(self.targets), own)
             n_rows, weight = n_rows + int(np.count_nonzero(own)), weight + float(own.sum())
-            is_held = uniform(batch.numbers, CALIBRATED, self.seed) < calibration
-            is_sampled = uniform(batch.numbers, SAMPLED, self.seed) < rate
-            held.add(batch, (own > 0) & is_held)
-            sample.add(batch, (own > 0) & ~is_held & is_sampled)
+            sample.add(batch, own > 0)
+            if self.conformal:
+                held.add(batch, (self.weights(batch) > 0) & (own == 0))
         found = cluster.gathered_json([[each.to_json() for each in part] for part in (facts, targets)])
         facts, targets = ([_merged(each) for each in zip(*parts, strict=True)] for parts in zip(*found, strict=True))
         counts = cluster.summed([np.array([n_rows, weight], dtype=np.float64)])[0]
@@ -289,9 +307,31 @@ class Training:
         self._keep(known)
         return known
 
-    def _n_sampled(self) -> float:
+    def _n_sampled(self) -> int:
         functions = 8.0 * N_FUNCTIONS * len(self.inputs)
-        return float(np.clip(SHARE * self.table.memory * 2**30 / functions, FEWEST, MOST))
+        return int(np.clip(SHARE * self.table.memory * 2**30 / functions, FEWEST, MOST))
+
+    def fitted_weights(self, batch: Batch) -> Float[np.ndarray, " n"]:
+        """The weight of each row; 0 for those that are set aside for conformal intervals."""
+        weight = self.weights(batch)
+        if not self.conformal:
+            return weight
+        share = min(CALIBRATION_ROWS / self.table.n_rows, 0.2)
+        return np.where(uniform(batch.numbers, CALIBRATED, self.seed) < share, 0.0, weight)
+
+    def begin(self, basis: str) -> None:
+        """Forgets sums that a run before this one took for another basis, as where a search was cut short."""
+        digest = hashlib.sha256(basis.encode()).hexdigest()
+        cluster.agree(digest, "the terms")
+        if self.checkpoint is None:
+            return
+        before = self.checkpoint.get("basis")
+        if before is not None and before.facts["digest"] != digest:
+            for k in itertools.count(self._n_passes):
+                if self.checkpoint.get(f"pass {k}") is None:
+                    break
+                self.checkpoint.drop(f"pass {k}")
+        self.checkpoint.put("basis", {"digest": digest}, {}, now=False)
 
     def _surveyed(self) -> "Known | None":
         """What a run before this one had found."""
@@ -349,18 +389,12 @@ class Training:
 
     def total(self, work: Callable[[Batch, Float[np.ndarray, " n"]], Sums]) -> Sums:
         """Sums over all rows but those set aside, of all processes; `work` has some rows and their weights."""
-        calibration = min(CALIBRATION_ROWS / self.table.n_rows, 0.2) if self.conformal else 0.0
         name, self._n_passes = f"pass {self._n_passes}", self._n_passes + 1
         entry = None if self.checkpoint is None else self.checkpoint.get(name)
         before = [] if entry is None else [entry.arrays[str(k)] for k in range(len(entry.arrays))]
         if entry is not None and entry.facts["is_done"]:
             return cluster.summed(before)
         skipped = 0 if entry is None else entry.facts["position"]
-
-        def sums(batch: Batch) -> Sums:
-            weight = self.weights(batch)
-            is_held = uniform(batch.numbers, CALIBRATED, self.seed) < calibration
-            return work(batch, np.where(is_held, 0.0, weight))
 
         def keep(total: Sums, n_done: int, *, is_done: bool = False) -> None:
             if not is_done and n_done % PROGRESS == 0:
@@ -370,36 +404,46 @@ class Training:
                 self.checkpoint.put(name, facts, {str(k): each for k, each in enumerate(total)})
 
         parts = itertools.islice(_small(ahead(self.table.batches(self.used))), skipped, None)
+        sums = lambda batch: work(batch, self.fitted_weights(batch))  # noqa: E731
         total = added(sums, parts, cores(), before=before, after=keep)
         keep(total, 0, is_done=True)
         return cluster.summed(total)
 
 
 class _Collected:
-    """Rows taken from batches."""
+    """The rows of smallest hash, so many of those that may be chosen: a uniform sample, whoever reads which."""
 
-    def __init__(self, training: Training):
+    def __init__(self, training: Training, purpose: int, n_most: int):
         schema = training.table.dataset.schema
         self.schema = type(schema).empty_table(schema).select(training.used).schema
-        self.numbers: list[np.ndarray] = [np.zeros(0, dtype=np.int64)]
-        self.rows: list[Any] = []
+        self.purpose, self.seed, self.n_most = purpose, training.seed, n_most
+        self.limit = 1.0
+        self.rows: Any = None
 
-    def add(self, batch: Batch, chosen: Bool[np.ndarray, " n"]) -> None:
+    def add(self, batch: Batch, may: Bool[np.ndarray, " n"]) -> None:
         import pyarrow as pa
 
-        self.numbers.append(batch.numbers[chosen])
-        self.rows.append(batch.rows.filter(pa.array(chosen)))
+        chosen = may & (uniform(batch.numbers, self.purpose, self.seed) < self.limit)
+        table = pa.Table.from_batches([batch.rows.filter(pa.array(chosen))], schema=self.schema)
+        new = Taken(batch.numbers[chosen], table)
+        self.rows = new if self.rows is None else self.rows.joined([new])
+        if len(self.rows.numbers) > 2 * self.n_most:
+            self.rows, self.limit = self._smallest(self.rows)
+
+    def _smallest(self, taken: "Taken") -> tuple["Taken", float]:
+        u = uniform(taken.numbers, self.purpose, self.seed)
+        if len(u) <= self.n_most:
+            return taken, 1.0
+        limit = float(np.partition(u, self.n_most)[self.n_most])
+        return taken.where(u < limit), limit
 
     def everywhere(self) -> "Taken":
         """Those of all processes, in the order of their numbers."""
-        import pyarrow as pa
-
-        own = pa.Table.from_batches(self.rows, schema=self.schema)
-        tables = [_from_bytes(each) for each in cluster.gathered(_to_bytes(own))]
-        parts = cluster.gathered(np.concatenate(self.numbers).tobytes())
-        numbers = np.concatenate([np.frombuffer(each, dtype=np.int64) for each in parts])
-        order = np.argsort(numbers, kind="stable")
-        return Taken(numbers[order], pa.concat_tables(tables).take(pa.array(order)).combine_chunks())
+        own = Taken(np.zeros(0, dtype=np.int64), self.schema.empty_table()) if self.rows is None else self.rows
+        tables = [_from_bytes(each) for each in cluster.gathered(_to_bytes(own.rows))]
+        numbers = [np.frombuffer(each, dtype=np.int64) for each in cluster.gathered(own.numbers.tobytes())]
+        first, *others = [Taken(*each) for each in zip(numbers, tables, strict=True)]
+        return self._smallest(first.joined(others))[0].in_order()
 
 
 def _to_bytes(table: Any) -> bytes:
@@ -488,7 +532,7 @@ class StreamedRows:
     def __init__(self, training: Training, known: Known, schema: Schema, standard: Callable[[Any], Any]):
         self.training, self.schema, self.standard = training, schema, standard
         self.n_rows, self.weight, self.numbers = known.n_rows, known.weight, known.sample.numbers
-        self._encode: CrossFitted | None = None
+        self._encode: Any = None  # a CrossFitted, once there is one
 
     def taken(self, rows: Taken) -> tuple[Any, Any, Any]:
         """Rows in memory: the coded matrix, the targets as they are, and the weights."""
@@ -521,7 +565,7 @@ class StreamedRows:
         sums = self.training.total(work) if encoded else []
         tallies = {i: Tally(*sums[3 * k : 3 * k + 3]) for k, i in enumerate(encoded)}
         seen = [column[~np.isnan(column)] for column in matrix.T]
-        lows = np.array([own.min() if fill and len(own) else np.nan for own in seen])
+        lows = np.array([np.nan if not fill else own.min() if len(own) else 1.0 for own in seen])
         self._encode = cross_fit(tallies, lows, n_levels, is_ordered)
         return self._encode
 
@@ -534,6 +578,9 @@ class StreamedRows:
         matrix = self.schema.matrix(batch.frame(self.training.inputs))
         x = self._encode(matrix, self.training.folds(batch.numbers, N_FOLDS))
         return x, self.standard(np.nan_to_num(self.training.y(batch)))
+
+    def begin(self, basis: str) -> None:
+        self.training.begin(basis)
 
     def total(self, work: Callable[[Any, Any, Any], Sums]) -> Sums:
         return self.training.total(lambda batch, weight: work(*self.read(batch), weight))
@@ -563,6 +610,17 @@ class Windows:
                 f"The {len(self.table.pieces)} row groups make {self.n_shards} shards, which {count} processes cannot "
                 "share evenly: use a power of two of processes, or smaller row groups."
             )
+        self.shards = self._dealt()
+
+    def _dealt(self) -> list[list[int]]:
+        """Row groups, the largest first, each to the shard that has the fewest rows so far."""
+        counts = np.diff(self.table.starts)
+        shards, rows = [[] for _ in range(self.n_shards)], [0] * self.n_shards
+        for k in sorted(range(len(counts)), key=lambda k: (-counts[k], k)):
+            least = rows.index(min(rows))
+            shards[least].append(k)
+            rows[least] += int(counts[k])
+        return shards
 
     def folds(self, n_folds: int) -> Int[np.ndarray, " n"]:
         """Of the rows in memory."""
@@ -601,7 +659,10 @@ class Windows:
             yield tuple(window)
 
     def _shard(self, shard: int, n: int, folds: int, first: int) -> Iterator[tuple[np.ndarray, ...]]:
-        """Windows of n rows of one shard, from window `first` on: rows that come before are passed over unread."""
+        """Windows of n rows of one shard, from window `first` on: rows that come before are passed over as read."""
+        training, counts = self.stream.training, np.diff(self.table.starts)
+        # a minibatch has as many rows of a small shard as of a large one
+        share = float(counts[self.shards[shard]].sum()) * self.n_shards / self.n_rows
         waiting: deque[Batch] = deque()
         there, k = 0, 0
         batches = self._batches(shard)
@@ -619,15 +680,17 @@ class Windows:
                 missing -= size
             there -= n
             if k >= first:
-                yield self._shuffled(taken, folds, np.random.default_rng([self.stream.training.seed, shard, k]))
+                yield self._shuffled(taken, folds, share, np.random.default_rng([training.seed, shard, k]))
             k += 1
 
-    def _shuffled(self, batches: Sequence[Batch], folds: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    def _shuffled(
+        self, batches: Sequence[Batch], folds: int, share: float, rng: np.random.Generator
+    ) -> tuple[np.ndarray, ...]:
         training, parts = self.stream.training, []
         for batch in batches:
             x, y = self.stream.read(batch)
             fold = training.folds(batch.numbers, folds) if folds else np.full(len(x), -1)
-            parts.append((x, y, training.weights(batch)[:, None], fold))
+            parts.append((x, y, share * training.fitted_weights(batch)[:, None], fold))
         order = rng.permutation(sum(len(x) for x, *_ in parts))
         kinds = np.float32, np.float32, np.float32, np.int32
         return tuple(
@@ -637,7 +700,7 @@ class Windows:
 
     def _batches(self, shard: int) -> Iterator[Batch]:
         """Rows of the shard's row groups, for ever, two of them at a time, each time round in another order."""
-        pieces = np.arange(shard, len(self.table.pieces), self.n_shards)
+        pieces = np.array(self.shards[shard])
         for epoch in itertools.count():
             order = np.random.default_rng([self.stream.training.seed, shard, epoch, ORDERED]).permutation(pieces)
             for pair in range(0, len(order), 2):

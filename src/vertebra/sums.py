@@ -61,6 +61,10 @@ class Everything(Protocol):
 
     n_rows: int
 
+    def begin(self, basis: str) -> None:
+        """Says which basis the passes from here on are of, so that sums of another one are not taken for them."""
+        ...
+
     def total(self, work: Callable[[Any, Any, Any], Sums]) -> Sums: ...
 
 
@@ -70,6 +74,8 @@ class HeldTable:
     def __init__(self, x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]):
         self.x, self.y, self.weight = x, y, weight
         self.n_rows = len(x)
+
+    def begin(self, basis: str) -> None: ...
 
     def total(self, work: Callable[[Any, Any, Any], Sums]) -> Sums:
         starts = range(0, self.n_rows, CHUNK)

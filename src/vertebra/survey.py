@@ -155,8 +155,10 @@ class Facts:
         if self.kind in (None, "number") or not self.levels:
             part = "time" if self.is_time else None
             return [self._scaled(Column(self.source, self.source, "number", part, **gap), sample)]
-        levels = (False, True) if self.kind == "boolean" else in_order(self.levels)
-        return [Column(self.source, self.source, self.kind, levels=levels, **gap)]
+        # the order of levels that are declared is that of the files
+        is_declared = self.kind == "ordered" and self.wanted is None
+        levels = (False, True) if self.kind == "boolean" else self.levels if is_declared else in_order(self.levels)
+        return [Column(self.source, self.source, self.kind, levels=tuple(levels), **gap)]
 
     def _scaled(self, column: Column, sample: pd.Series) -> Column:
         """As `learn` scales it: by mean and sd, or where tails reach far by quartiles."""

@@ -190,6 +190,9 @@ def _from_narwhals(series: nw.Series) -> pd.Series:
         values = series.cast(nw.String).to_list()
         return pd.Series(pd.Categorical(values, categories=list(dtype.categories), ordered=True))
     if isinstance(dtype, nw.Categorical):
+        native: Any = series.to_native()
+        if getattr(getattr(native, "type", None), "ordered", False):  # Arrow's dictionaries may be
+            return pd.Series(native.to_pandas())
         series = series.cast(nw.String)
     if isinstance(dtype, nw.Datetime) and dtype.time_zone is not None:
         series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)

@@ -149,7 +149,7 @@ def new_files(
 ) -> Iterator[list[pathlib.Path]]:
     """The paths of files to write in a folder, which is made; and taken away if it stays empty.
 
-    A folder that is shared with other processes may get them from another one.
+    A folder that is shared with other processes stays: another one may be about to write.
     """
     existed = folder.is_dir()
     try:
@@ -161,10 +161,10 @@ def new_files(
     try:
         files = [folder / name for name in names]
         for path in files:
-            check_writable(path, force=force or is_shared)
+            check_writable(path, force=force)
         yield files
     finally:
-        if not existed:
+        if not existed and not is_shared:
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
