@@ -46,6 +46,31 @@ def test_quoted_benchmarks_are_the_recorded_ones():
     assert f"peak memory by {growth:.2f} times" in readme
 
 
+def test_the_figures_of_scale_are_the_recorded_ones():
+    text = (ROOT / "docs/scale.md").read_text()
+    results = {name: recorded(f"benchmarks/results/{name}.csv") for name in ("stream", "kills", "serving")}
+    results |= {name: recorded(f"benchmarks/results/gpu_{name}.csv") for name in ("additive", "deep_gp", "restarts")}
+    for row in results["stream"]:
+        figures = f"{float(row['rows_per_s']):,.0f} | {float(row['gib_above_idle']):.2f} | {float(row['rmse_f']):.4f}"
+        start = f"| {row['rows_from']} | {int(row['rows']):,} |"
+        assert f"{start} {figures} | {float(row['coverage_f']):.1%} |" in text
+    for row in results["additive"]:
+        shares = f"{float(row['kernels_share']):.0%} | {float(row['bandwidth_share']):.0%}"
+        figures = f"{float(row['gpu_rows_per_s']) / 1e6:.1f} million | {float(row['ratio']):.0f}"
+        assert f"| {int(row['batch']):,} | {figures} | {float(row['kernels']):.0f} | {shares} |" in text
+    assert f"Best against best it is {float(results['additive'][0]['ratio_of_best']):.0f} times two cores" in text
+    for row in results["deep_gp"]:
+        steps = f"{float(row['vertebra_steps_per_s']):,.0f} | {float(row['gpytorch_steps_per_s']):.0f}"
+        assert f"| {int(row['batch']):,} | {steps} | {float(row['ratio']):.0f}× |" in text
+    assert (
+        "{:.1f}, {:.1f} and {:.1f} million".format(*(float(r["rows_per_s"]) / 1e6 for r in results["restarts"])) in text
+    )
+    for row in results["serving"]:
+        rates = [float(row[f"{name}_rows_per_s"]) for name in ("tables", "mean", "mean_and_sd")]
+        assert f"| {row['model']} | {row['columns']} | " + " | ".join(f"{rate:,.0f}" for rate in rates) + " |" in text
+    assert all(row["is_identical"] == "True" and f"{row['kills']} SIGKILLs" in text for row in results["kills"])
+
+
 def named(document, pattern):
     """What the inline code of a document names by the pattern, each once."""
     text = re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.DOTALL)
