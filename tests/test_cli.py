@@ -698,3 +698,27 @@ def write_help():
 
 if __name__ == "__main__":
     write_help()
+
+
+def test_a_folder_of_parquet_files_is_read_some_rows_at_a_time(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.0, 1.0, (600, 2))
+    frame = pd.DataFrame(x, columns=["a", "b"]).assign(
+        y=np.sin(3.0 * x[:, 0]) + 0.1 * rng.normal(size=600), id=range(600)
+    )
+    frame.loc[:9, "y"] = np.nan
+    (tmp_path / "big").mkdir()
+    for k in range(3):
+        frame.iloc[200 * k : 200 * (k + 1)].to_parquet(tmp_path / "big" / f"{k}.parquet", index=False)
+    big, out, said = str(tmp_path / "big"), str(tmp_path / "out"), tmp_path / "said.parquet"
+    text = succeed("fit", big, "--target", "y", "--drop", "id", "--out", out, "--no-report", "--json")
+    answer = json.loads(text)
+    assert (answer["rows"], answer["rows_left_out"], answer["terms"]) == (590, 10, [["a"]])
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["effects.csv", "model.vertebra"]
+    succeed("predict", out, big, "--out", str(said), "--terms")
+    found = pd.read_parquet(said)
+    assert len(found) == 600
+    assert np.sqrt(np.mean((found["prediction"] - np.sin(3.0 * x[:, 0])) ** 2)) < 0.05
+    np.testing.assert_allclose(found["intercept"] + found["term:a"], found["prediction"])
+    assert start("predict", out, big)[0] == 2  # not to standard output
+    assert start("fit", big, "--target", "y", "--out", out, "--process", "1")[0] == 2
