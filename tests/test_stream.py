@@ -475,6 +475,22 @@ def _breaking(read, at: int):
     return reading
 
 
+def test_sums_that_were_kept_for_another_basis_are_not_taken_for_this_one(plain, tmp_path):
+    folder, frame = plain
+
+    def total(basis: str, column: str) -> float:
+        kept = Checkpoint(tmp_path / "state", {}, every=0.0)
+        training = Training(Parquet(folder), ["y"], None, is_class=False, checkpoint=kept)
+        training.begin(basis)
+        return float(
+            training.total(lambda batch, _: [np.array([batch.frame([column])[column].to_numpy().sum()])])[0][0]
+        )
+
+    assert total("one", "a") == pytest.approx(frame["a"].sum())
+    assert total("one", "b") == pytest.approx(frame["a"].sum())  # as if it were the same pass again
+    assert total("other", "b") == pytest.approx(frame["b"].sum())
+
+
 def test_the_checkpoint_of_another_fit_is_refused(folder, tmp_path):
     path = tmp_path / "state.vertebra"
     Checkpoint(path, {"another": 1}).write()

@@ -134,6 +134,7 @@ def fit_additive(
         rows = data.rows(f, variance)
     if everything is not None:
         report(f"fitting {len(basis.terms)} terms to all {everything.n_rows:,} rows")
+        everything.begin(repr([(block.term, block.index.tolist()) for block in basis.blocks]))
         if acting := sorted({i for term in basis.terms for i in term}):
             # components are those under the marginals of all rows, not of the sample
             systems = centred_on(everything, data.systems, acting)
@@ -321,7 +322,6 @@ def _to_all(data: _Data, basis: Basis, models, faint: list[bool], everything: Ev
     """Of all rows, from those of a sample: the basis, which may grow once more, the models, and the rows."""
     systems, working = data.systems, data.working
     levels = working.start[0].copy()  # of latents without terms
-    everything.begin(repr([(block.term, block.index.tolist()) for block in basis.blocks]))
 
     def rows_of(k: int) -> Rows:
         def respond(values, targets, weight):
