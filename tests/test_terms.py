@@ -96,8 +96,7 @@ def test_moments_are_those_of_the_coefficients_and_of_draws(monkeypatch):
     phi = f.features(x)
     for output, root in enumerate(f.roots):
         wanted = [row @ (root @ root.T) @ row for row in phi]
-        # a sum of squares in single precision: seven digits less what sums of some hundred terms lose
-        np.testing.assert_allclose(variance[:, output], wanted, rtol=2e-6)
+        np.testing.assert_allclose(variance[:, output], wanted, rtol=1e-10)
     n_draws = 20_000
     draws = f.sample(x, n_draws, np.random.default_rng(0))
     assert draws.shape == (n_draws, len(x), 2)

@@ -58,14 +58,11 @@ class SumOfTerms(NamedTuple):
     ) -> tuple[Float[np.ndarray, "n outputs"], Float[np.ndarray, "n outputs"]]:
         """Mean and variance of f."""
         weights = np.stack(self.means, axis=1)
-        # a sum of squares: single precision keeps six digits of it
-        roots = [root.astype(np.float32) for root in self.roots]
 
         def moments(part):
             phi = self.features(part)
-            single = phi.astype(np.float32)
-            variance = [np.einsum("nk,nk->n", own, own) for own in (single @ root for root in roots)]
-            return phi @ weights, np.stack(variance, axis=1).astype(np.float64)
+            variance = [np.einsum("nk,nk->n", own, own) for own in (phi @ root for root in self.roots)]
+            return phi @ weights, np.stack(variance, axis=1)
 
         means, variances = zip(*_by_chunks(moments, x), strict=True)
         return np.concatenate(means), np.concatenate(variances)
