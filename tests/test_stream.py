@@ -85,7 +85,7 @@ def fitted(folder):
 def small(monkeypatch):
     """Samples and chunks of few rows, so that small files have many of them."""
     monkeypatch.setattr(stream, "FEWEST", 1000)
-    monkeypatch.setattr(stream, "MOST", 1000)
+    monkeypatch.setattr(stream, "MOST_SEARCHED", 1000)
     monkeypatch.setattr(stream, "BATCH_ROWS", 250)
     monkeypatch.setattr(stream, "CHUNK", 100)
 

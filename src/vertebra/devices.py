@@ -53,11 +53,12 @@ def home(tree: PyTree, mesh: Mesh | None) -> PyTree:
     """Arrays as if there had been one device; keys stay where they are."""
     if mesh is None:
         return tree
-    arrays, rest = eqx.partition(tree, lambda leaf: eqx.is_array(leaf) and not _is_key(leaf))
+    arrays, rest = eqx.partition(tree, lambda leaf: eqx.is_array(leaf) and not is_key(leaf))
     return eqx.combine(jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), arrays), rest)
 
 
-def _is_key(leaf) -> bool:
+def is_key(leaf: Any) -> bool:
+    """Whether an array holds keys of random numbers."""
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
@@ -70,18 +71,17 @@ def _put(tree, sharding):
 
 def _whole(leaf, sharding):
     """An array that every process has, as one over all of them."""
-    if _is_key(leaf):
+    if is_key(leaf):
         words, kind = _whole(jr.key_data(leaf), sharding), jr.key_impl(leaf)
         return jax.jit(lambda words: jr.wrap_key_data(words, impl=kind), out_shardings=sharding)(words)
     return jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
 
 
-def by_rows(array: Any, mesh: Mesh | None, axis: int = 0) -> Any:
+def by_rows(array: Any, mesh: Mesh | None) -> Any:
     """An array inside a compiled program, its rows shared out; without devices to share as it is."""
     if mesh is None or "rows" not in mesh.axis_names:
         return array
-    spec = PartitionSpec(*[None] * axis, "rows")
-    return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, spec))
+    return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec("rows")))
 
 
 def from_parts(part: np.ndarray, mesh: Mesh | None, axis: int) -> Any:

@@ -37,14 +37,12 @@ from vertebra.predictive import Predictive
 from vertebra.remainder import blend, is_something_left
 from vertebra.skeleton import Skeleton, additive, chain
 from vertebra.sparsity import clusters_of, group_lasso_path
-from vertebra.stream import StreamedRows
+from vertebra.stream import MOST_SEARCHED, StreamedRows
 from vertebra.sums import HeldTable
 from vertebra.surface import N_DRAWS, HybridSurface, NetworkSurface, TermSurface
 from vertebra.tabular import MOST_LEVELS, Rows, Targets, check_count, marginal_rows, seed_of
 from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
 
-# Of more rows, terms are sought in a sample of so many.
-MOST_SEARCHED = 100_000
 # What can be built on clusters and taken apart into terms.
 SCHEMES_OF_TERMS = [name for name in SCHEMES if name != "deep_ensemble"]
 

@@ -58,6 +58,12 @@ class Block(NamedTuple):
         return self.term, self.index.tobytes()
 
 
+def places_of(blocks: Sequence[Block]) -> list[slice]:
+    """Where the columns of each lie among those of all."""
+    ends = np.cumsum([0, *(len(block.index) for block in blocks)])
+    return [slice(a, b) for a, b in itertools.pairwise(ends)]
+
+
 class Basis(NamedTuple):
     """The columns of a model."""
 
@@ -72,8 +78,7 @@ class Basis(NamedTuple):
     @property
     def slices(self) -> list[slice]:
         """Where each block's columns lie."""
-        ends = np.cumsum([0, *(len(block.index) for block in self.blocks)])
-        return [slice(a, b) for a, b in itertools.pairwise(ends)]
+        return places_of(self.blocks)
 
     @property
     def n_columns(self) -> int:

@@ -21,7 +21,7 @@ from threadpoolctl import ThreadpoolController
 from vertebra import cluster
 from vertebra.checkpoint import Checkpoint
 from vertebra.conjugate import MAX_FEATURES, closed_form, closed_form_of, has_closed_form, n_joint_features
-from vertebra.devices import apart, everywhere, home, mesh_for
+from vertebra.devices import apart, everywhere, home, is_key, mesh_for
 from vertebra.likelihoods import Likelihood
 from vertebra.network import Network, pile
 from vertebra.noise import fast
@@ -340,7 +340,7 @@ class _Run:
         leaves = [*facts, jr.key_data(self.keys), *(a for a in jax.tree.leaves(self.networks) if eqx.is_array(a))]
         digest = hashlib.sha256()
         for leaf in leaves:
-            array = np.ascontiguousarray(jr.key_data(leaf) if _is_key(leaf) else leaf)
+            array = np.ascontiguousarray(jr.key_data(leaf) if isinstance(leaf, jax.Array) and is_key(leaf) else leaf)
             digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
         asked = self.asked._replace(optimiser=None)
         return {"arrays": digest.hexdigest(), "asked": list(asked), "likelihood": type(self.likelihood).__name__}
@@ -440,18 +440,14 @@ def _rescore(settings, model, data, key, held):
     return score_of(settings, model, data, key, held)
 
 
-def _is_key(leaf) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
 def _plain(leaf):
     """An array as files hold it: keys as the numbers they are."""
-    return np.asarray(jr.key_data(leaf)).view(np.int32) if _is_key(leaf) else leaf
+    return np.asarray(jr.key_data(leaf)).view(np.int32) if is_key(leaf) else leaf
 
 
 def _like(leaf, array: np.ndarray):
     """An array from a file as the program has it."""
-    if _is_key(leaf):
+    if is_key(leaf):
         return jr.wrap_key_data(jnp.asarray(array.view(np.uint32)), impl=jr.key_impl(leaf))
     return jnp.asarray(array, dtype=leaf.dtype)
 

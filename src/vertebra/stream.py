@@ -35,7 +35,7 @@ from vertebra.threads import cores
 BATCH_ROWS, AHEAD = 65_536, 2
 # GiB that a fit may take beside the libraries; the share of them for the functions of every input at the rows searched,
 # about so many each; and how few and many rows these may be.
-MEMORY, SHARE, N_FUNCTIONS, FEWEST, MOST = 1.5, 0.5, 56, 20_000, 100_000
+MEMORY, SHARE, N_FUNCTIONS, FEWEST, MOST_SEARCHED = 1.5, 0.5, 56, 20_000, 100_000
 # Chunks after which progress is told.
 PROGRESS = 200
 # Rows that conformal intervals are calibrated on.
@@ -309,7 +309,7 @@ class Training:
 
     def _n_sampled(self) -> int:
         functions = 8.0 * N_FUNCTIONS * len(self.inputs)
-        return int(np.clip(SHARE * self.table.memory * 2**30 / functions, FEWEST, MOST))
+        return int(np.clip(SHARE * self.table.memory * 2**30 / functions, FEWEST, MOST_SEARCHED))
 
     def fitted_weights(self, batch: Batch) -> Float[np.ndarray, " n"]:
         """The weight of each row; 0 for those that are set aside for conformal intervals."""

@@ -6,7 +6,6 @@ rows, so that they do not depend on which thread was first.
 """
 
 import copy
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -14,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.evidence import Basis, Block, Products
+from vertebra.evidence import Basis, Block, Products, places_of
 from vertebra.systems import System, columns
 from vertebra.threads import cores, results
 
@@ -243,11 +242,11 @@ class Rows:
         if not left:
             return
         means, crosses = sums[0] / self.total, sums[1] - (self.mean_y - self.source.near) * sums[0]
-        places = _places(left)
+        places = places_of(left)
         for b, place in zip(left, places, strict=True):
             self._means[b.name], self._crosses[b.name] = means[place], crosses[place]
         for b, rows in zip(left, places, strict=True) if right else ():
-            for c, own in zip(right, _places(right), strict=True):
+            for c, own in zip(right, places_of(right), strict=True):
                 if (b.name, c.name) not in self._grams:
                     gram = sums[2][rows, own] - self.total * np.outer(self._means[b.name], self._means[c.name])
                     self._grams[b.name, c.name], self._grams[c.name, b.name] = gram, gram.T
@@ -314,9 +313,3 @@ class Rows:
             self.mean_y,
             self.noise_variance,
         )
-
-
-def _places(blocks: Sequence[Block]) -> list[slice]:
-    """Where the columns of each lie among those of all."""
-    ends = np.cumsum([0, *(len(b.index) for b in blocks)])
-    return [slice(a, b) for a, b in itertools.pairwise(ends)]
