@@ -1,10 +1,11 @@
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import anova
 
-from vertebra.datasets import FUNCTIONS, Part, SumOfParts, synthetic
+from vertebra.datasets import FUNCTIONS, TABLES, Part, SumOfParts, synthetic, table
 from vertebra.metrics import calibration_error, coverage, interval_calibration, rmse, top_rank_recall
 
 # Exact strengths worked out by hand or by other means; the paper's own are 10 to 13 % too large.
@@ -69,6 +70,38 @@ def test_correlated_inputs_keep_their_marginals():
 def test_bad_arguments_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         synthetic(**{"name": "f1", **options})
+
+
+# A row of adult as it is written here, and as OpenML has it.
+HERE = {"education": ["HS-grad"], "occupation": ["?"], "hours_per_week": [40], "income_gt_50k": [1]}
+THERE = {
+    "education": pd.Categorical(["HS-grad"]),
+    "occupation": pd.Categorical([None], categories=["Sales"]),
+    "hours-per-week": [40],
+    "class": pd.Categorical([">50K"], categories=["<=50K", ">50K"]),
+}
+
+
+def test_a_table_from_a_folder_is_the_one_that_is_fetched(tmp_path, monkeypatch):
+    (tmp_path / "tabular/adult").mkdir(parents=True)
+    pd.DataFrame(HERE).to_csv(tmp_path / "tabular/adult/data.csv.gz", index=False)
+    monkeypatch.setitem(TABLES, "adult", ("tabular", lambda: pd.DataFrame(THERE)))
+    monkeypatch.setenv("VERTEBRA_DATA", str(tmp_path))
+    here = table("adult")
+    monkeypatch.delenv("VERTEBRA_DATA")
+    there = table("adult")
+    pd.testing.assert_frame_equal(here.x, there.x, check_dtype=False)
+    pd.testing.assert_series_equal(here.y, there.y)
+    assert here.x["occupation"].isna().all()
+    assert here.y.tolist() == [True]
+
+
+def test_a_table_that_is_not_there_is_said_to_be_missing(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="`name` must be one of adult, california_housing, kin8nm, got 'iris'"):
+        table("iris")
+    monkeypatch.setenv("VERTEBRA_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"a folder with uci/kin8nm/data.csv.gz, got "):
+        table("kin8nm")
 
 
 def test_top_rank_recall_walks_until_the_first_false_interaction():

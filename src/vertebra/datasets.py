@@ -1,19 +1,21 @@
 """Synthetic functions on (0, 1]^p whose ANOVA is known: the paper's f1–f4, purely additive ones, and classics.
 
-Each is a sum of parts, functions of few inputs. Their components and strengths are computed by quadrature. And a reader
-of benchmark tables with their standard splits.
+Each is a sum of parts, functions of few inputs. Their components and strengths are computed by quadrature. And readers
+of well-known tables, whole or in their standard splits.
 """
 
 import itertools
 import os
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from pandas.api.types import is_numeric_dtype
 from scipy.special import ndtr
+from sklearn.datasets import fetch_california_housing, fetch_openml
 
 Term = tuple[int, ...]
 
@@ -227,3 +229,53 @@ def benchmark(folder: str | os.PathLike[str], split: int | str = 0) -> Split:
             train, test = splits["train"][split], splits["test"][split]
     x, y = table.iloc[:, :-1], table.iloc[:, -1]
     return Split(x.iloc[train], y.iloc[train], x.iloc[test], y.iloc[test])
+
+
+class Table(NamedTuple):
+    """A well-known table: a frame of inputs and the target, row by row."""
+
+    x: pd.DataFrame
+    y: pd.Series
+
+
+def _frame(fetched: Any) -> pd.DataFrame:
+    return fetched.frame
+
+
+# Where each lies in the folder VERTEBRA_DATA, and how else it is had.
+TABLES: dict[str, tuple[str, Callable[[], pd.DataFrame]]] = {
+    "adult": ("tabular", lambda: _frame(fetch_openml("adult", version=2, as_frame=True))),
+    "california_housing": ("tabular", lambda: _frame(fetch_california_housing(as_frame=True))),
+    "kin8nm": ("uci", lambda: _frame(fetch_openml("kin8nm", version=1, as_frame=True))),
+}
+
+
+def table(name: str) -> Table:
+    """One of `TABLES`, from the folder that the environment variable VERTEBRA_DATA names, or fetched by scikit-learn.
+
+    It is fetched over the network once, and kept in scikit-learn's own folder. Names are the same from both places;
+    rows may stand in another order.
+
+    >>> x, y = vb.datasets.table("adult")  # doctest: +SKIP
+
+    - "adult": 48,842 people of the US census of 1994, text and gaps among their 14 columns; y says whether one earns
+      more than 50,000 dollars a year.
+    - "california_housing": 20,640 districts of 1990; y is the median value of a house, in 100,000 dollars.
+    - "kin8nm": 8,192 poses of a robot's arm, simulated; y is how far its hand is from a target.
+    """
+    if name not in TABLES:
+        raise ValueError(f"`name` must be one of {', '.join(TABLES)}, got {name!r}.")
+    kind, fetch = TABLES[name]
+    if folder := os.environ.get("VERTEBRA_DATA"):
+        path = pathlib.Path(folder) / kind / name / "data.csv.gz"
+        if not path.is_file():
+            raise FileNotFoundError(f"VERTEBRA_DATA must name a folder with {kind}/{name}/data.csv.gz, got {folder}.")
+        frame = pd.read_csv(path)
+    else:
+        frame = fetch()
+    x, y = frame.iloc[:, :-1].rename(columns=lambda column: column.replace("-", "_")), frame.iloc[:, -1]
+    if name == "adult":
+        # "?" here and a gap there
+        x = x.apply(lambda column: column if is_numeric_dtype(column) else column.astype(object).where(column != "?"))
+        y = ((y == 1) | (y == ">50K")).rename("income_gt_50k")
+    return Table(x, y)
