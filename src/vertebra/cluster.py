@@ -1,6 +1,9 @@
 """The processes of one fit, on one machine or many, by JAX's own distributed runtime.
 
 `connect` joins them; each then reads its own part of the rows, and what is summed over rows is summed over processes.
+
+>>> vb.cluster.place()  # alone
+(0, 1)
 """
 
 import atexit
@@ -23,7 +26,14 @@ _FAILED: list[bool] = []
 
 
 class Lost(RuntimeError):
-    """Another process of the fit is gone."""
+    """Another process of the fit is gone.
+
+    >>> try:
+    ...     with vb.cluster.together("adding up"):
+    ...         total = vb.cluster.summed([np.ones(3)])
+    ... except vb.cluster.Lost:
+    ...     print("start all of them again")
+    """
 
 
 def connect(
@@ -37,6 +47,8 @@ def connect(
 
     `coordinator` is the address, host:port, of process 0. On a cluster that JAX knows (SLURM, Open MPI, Kubernetes, TPU
     pods) nothing need be given.
+
+    >>> vb.cluster.connect("10.0.0.1:1234", n_processes=4, process=0)  # doctest: +SKIP
     """
     given = coordinator, n_processes, process
     if any(each is None for each in given) and not all(each is None for each in given):
@@ -108,7 +120,13 @@ def _watch_each_other(host: str | None) -> None:
 
 
 def failed() -> None:
-    """To be called before a process ends with an error that it has caught: the others do not wait for it then."""
+    """To be called before a process ends with an error that it has caught: the others do not wait for it then.
+
+    >>> try:
+    ...     total = vb.cluster.summed([np.ones(3)])
+    ... except MemoryError:
+    ...     vb.cluster.failed()
+    """
     _FAILED.append(True)
 
 
@@ -131,13 +149,22 @@ def _watch(other: int, line: socket.socket, count: int) -> None:
 
 
 def place() -> tuple[int, int]:
-    """Which process this is, and of how many."""
+    """Which process this is, and of how many.
+
+    >>> index, count = vb.cluster.place()
+    >>> [k for k in range(5) if k % count == index]  # the files that are this one's to read
+    [0, 1, 2, 3, 4]
+    """
     return jax.process_index(), jax.process_count()
 
 
 @contextlib.contextmanager
 def together(what: str) -> Iterator[None]:
-    """Work that all processes do at once: if one of them is gone, the others say so."""
+    """Work that all processes do at once: if one of them is gone, the others say so.
+
+    >>> with vb.cluster.together("adding up"):
+    ...     (total,) = vb.cluster.summed([np.ones(3)])
+    """
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -150,7 +177,11 @@ def together(what: str) -> Iterator[None]:
 
 
 def gathered(data: bytes) -> list[bytes]:
-    """What every process gives, in their order."""
+    """What every process gives, in their order.
+
+    >>> vb.cluster.gathered(b"done")  # of one process
+    [b'done']
+    """
     if jax.process_count() == 1:
         return [data]
     with together("exchanging sums"):
@@ -162,12 +193,20 @@ def gathered(data: bytes) -> list[bytes]:
 
 
 def gathered_json(value: Any) -> list[Any]:
-    """The same of what JSON can hold."""
+    """The same of what JSON can hold.
+
+    >>> sum(found["rows"] for found in vb.cluster.gathered_json({"rows": 100}))
+    100
+    """
     return [json.loads(each) for each in gathered(json.dumps(value).encode())]
 
 
 def summed(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Sums over the processes, in their order and in all digits: everywhere the same to the last bit."""
+    """Sums over the processes, in their order and in all digits: everywhere the same to the last bit.
+
+    >>> vb.cluster.summed([np.ones(3)])
+    [array([1., 1., 1.])]
+    """
     if jax.process_count() == 1:
         return list(arrays)
     result = []
@@ -182,7 +221,11 @@ def summed(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def from_first(arrays: Sequence[np.ndarray], blank: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The arrays of the first process, of the types and shapes of `blank`; nothing where it has none."""
+    """The arrays of the first process, of the types and shapes of `blank`; nothing where it has none.
+
+    >>> vb.cluster.from_first([np.arange(3.0)], blank=[np.zeros(3)])
+    [array([0., 1., 2.])]
+    """
     data = gathered(b"".join(np.ascontiguousarray(each).tobytes() for each in arrays) if is_first() else b"")[0]
     if not data:
         return []
@@ -195,7 +238,10 @@ def from_first(arrays: Sequence[np.ndarray], blank: Sequence[np.ndarray]) -> lis
 
 
 def agree(value: str, what: str) -> None:
-    """Refuses to go on where processes have come to different ends."""
+    """Refuses to go on where processes have come to different ends.
+
+    >>> vb.cluster.agree("x0, x1", "the terms")
+    """
     if len(set(gathered(value.encode()))) > 1:
         raise RuntimeError(
             f"The processes of this fit disagree about {what}: give them the same files, settings and versions."
@@ -203,11 +249,20 @@ def agree(value: str, what: str) -> None:
 
 
 def is_first() -> bool:
-    """Whether this process writes what all of them have found."""
+    """Whether this process writes what all of them have found.
+
+    >>> if vb.cluster.is_first():
+    ...     print("written once")
+    written once
+    """
     return jax.process_index() == 0
 
 
 def own_path(path: str | os.PathLike[str]) -> str:
-    """A file of this process beside those of the others."""
+    """A file of this process beside those of the others.
+
+    >>> vb.cluster.own_path("fit.checkpoint")  # of several processes fit.checkpoint.0, fit.checkpoint.1, …
+    'fit.checkpoint'
+    """
     index, count = place()
     return os.fspath(path) if count == 1 else f"{os.fspath(path)}.{index}"

@@ -1,4 +1,8 @@
-"""Scores of predictions and of rankings."""
+"""Scores of predictions and of rankings.
+
+>>> vb.metrics.rmse([1.0, 2.0], [1.0, 4.0])
+1.4142135623730951
+"""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,18 +13,30 @@ Values = ArrayLike | Sequence
 
 
 def rmse(y: Values, prediction: Values) -> float:
-    """√ mean (y − prediction)²."""
+    """√ mean (y − prediction)².
+
+    >>> vb.metrics.rmse([1.0, 2.0, 3.0], [2.0, 3.0, 4.0])
+    1.0
+    """
     return float(np.sqrt(np.mean((np.asarray(y) - np.asarray(prediction)) ** 2)))
 
 
 def coverage(y: Values, lower: Values, upper: Values) -> float:
-    """The share of y inside [lower, upper]."""
+    """The share of y inside [lower, upper].
+
+    >>> vb.metrics.coverage([1.0, 2.0, 3.0, 9.0], lower=[0.0, 0.0, 0.0, 0.0], upper=[4.0, 4.0, 4.0, 4.0])
+    0.75
+    """
     y = np.asarray(y)
     return float(np.mean((np.asarray(lower) <= y) & (y <= np.asarray(upper))))
 
 
 def calibration_error(probability: Values, happened: Values, n_bins: int = 10) -> float:
-    """The mean gap, over bins of equal size, between stated probabilities and how often it happened."""
+    """The mean gap, over bins of equal size, between stated probabilities and how often it happened.
+
+    >>> vb.metrics.calibration_error([0.25, 0.25, 0.25, 0.25], [0, 0, 0, 1], n_bins=1)
+    0.0
+    """
     p, y = np.asarray(probability, dtype=float), np.asarray(happened, dtype=float)
     if p.shape != y.shape or p.ndim != 1:
         raise ValueError(f"`probability` and `happened` must be of one length, got {p.shape} and {y.shape}.")
@@ -29,7 +45,11 @@ def calibration_error(probability: Values, happened: Values, n_bins: int = 10) -
 
 
 def interval_calibration(y: Values, quantiles: Values, levels: Values) -> float:
-    """The mean gap between each level and the share of y below its quantile; `quantiles` is (n, levels)."""
+    """The mean gap between each level and the share of y below its quantile; `quantiles` is (n, levels).
+
+    >>> vb.metrics.interval_calibration([1.0, 2.0, 3.0, 4.0], quantiles=[[2.0, 3.0]] * 4, levels=[0.5, 0.75])
+    0.0
+    """
     below = np.mean(np.asarray(y)[:, None] <= np.asarray(quantiles), axis=0)
     return float(np.mean(np.abs(below - np.asarray(levels))))
 
@@ -41,6 +61,9 @@ def top_rank_recall(
 
     A proper subset of a true interaction is passed over, and so is anything inside `passed_over`; an interaction counts
     once; anything else ends the walk. Main effects are not looked at.
+
+    >>> vb.metrics.top_rank_recall([("a", "b"), ("a", "c"), ("b", "c")], truths=[("a", "b"), ("b", "c")])
+    0.5
     """
     wanted, ignored = [frozenset(t) for t in truths], [frozenset(t) for t in passed_over]
     found: set[frozenset] = set()
