@@ -265,7 +265,7 @@ def test_targets_that_a_regressor_cannot_take_are_refused_in_words(data):
     for text in (classes(y), classes(y).tolist(), pd.Series(classes(y), dtype=object), [str(value) for value in y]):
         with pytest.raises(ValueError, match=r"`y` must be numbers for AdditiveRegressor, got .*AdditiveClassifier"):
             model.fit(x, text)
-    with pytest.raises(ValueError, match="`likelihood` must be one of gaussian"):
+    with pytest.raises(ValueError, match="`likelihood` must be one of auto, gaussian"):
         vb.AdditiveRegressor(likelihood="normal").fit(x, y)
 
 
@@ -495,6 +495,41 @@ def test_with_too_few_rows_to_calibrate_on_a_conformal_interval_promises_nothing
     assert np.isfinite(model.predict_interval(x, 0.8)).all()
     with pytest.raises(ValueError, match="`conformal=True` needs at least 4 rows, got 2"):
         vb.AdditiveRegressor(conformal=True).fit(x[:2], y[:2])
+
+
+def with_gaps(seed, n=400, *, gap_in):
+    """y = 2a + b + ε, and an input of a and three others has gaps."""
+    rng = np.random.default_rng(seed)
+    x = pd.DataFrame(rng.normal(size=(n, 4)), columns=list("abcd"))
+    y = 2.0 * x["a"] + x["b"] + 0.5 * rng.normal(size=n)
+    return x.mask(pd.DataFrame({name: (name == gap_in) & (rng.random(n) < 0.12) for name in x})), y
+
+
+def test_noise_of_rows_whose_gap_hides_what_acts_is_not_taken_for_interactions():
+    false, covered, known = [], [], []
+    for seed in range(4):
+        x, y = with_gaps(seed, gap_in="a")
+        model = vb.AdditiveRegressor(random_state=0).fit(x, y)
+        assert model.likelihood_ == "heteroscedastic"
+        assert "rows without a have other noise than the rest" in str(model.diagnostics_)
+        false += model.interactions()["term"].tolist()
+        new, target = with_gaps(seed + 100, 2000, gap_in="a")
+        lower, upper = model.predict_interval(new).T
+        inside = (target > lower) & (target < upper)
+        covered.append(inside[new["a"].isna()].mean())
+        known.append(inside[new["a"].notna()].mean())
+    assert false == []
+    # by even noise 0.3 of rows with a gap, and nearly all others; the sd of each mean is below 0.02
+    assert 0.9 < np.mean(covered) < 0.985
+    assert 0.93 < np.mean(known) < 0.97
+
+
+def test_gaps_that_hide_nothing_leave_noise_even():
+    for seed in range(6):
+        x, y = with_gaps(seed, gap_in="d")
+        assert vb.AdditiveRegressor(clusters=[["a"], ["b"]], random_state=0).fit(x, y).likelihood_ == "gaussian"
+    x, y = with_gaps(0, gap_in="a")
+    assert vb.AdditiveRegressor(clusters=[["a"], ["b"]], likelihood="gaussian").fit(x, y).likelihood_ == "gaussian"
 
 
 # One interface over all likelihoods

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from vertebra import storage
+from vertebra import load, storage
 from vertebra.storage import FORMAT, BadFile, read, write
 
 DTYPES = ["bool", "uint8", "int32", "int64", "float32", "float64"]
@@ -198,6 +198,8 @@ def test_a_folder_a_missing_folder_and_a_pipe_are_refused(tmp_path):
         write(tmp_path / "nowhere" / "a", "Thing", {}, {})
     with pytest.raises(IsADirectoryError, match="this is a folder"):
         read(tmp_path)
+    with pytest.raises(IsADirectoryError, match="this is a folder"):
+        load(tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no such file"):
         read(tmp_path / "nowhere" / "a")
     os.mkfifo(tmp_path / "pipe")

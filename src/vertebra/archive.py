@@ -5,6 +5,7 @@ Nothing of it is code: a network is built again from its scheme and skeleton, an
 
 import math
 import os
+import pathlib
 from typing import Any
 
 import equinox as eqx
@@ -96,8 +97,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """The estimator that `save` wrote. Runs no code of the file's: anything odd about it is refused with `BadFile`."""
-    kind, header, arrays = read(path, kinds=tuple(KINDS))
+    """The estimator that `save` wrote, or that lies in the folder of `vertebra fit`. Runs no code of the file's: anything odd about it is refused with `BadFile`."""
+    inside = pathlib.Path(path) / "model.vertebra"  # as the command line writes it
+    kind, header, arrays = read(inside if inside.is_file() else path, kinds=tuple(KINDS))
     try:
         model = _restored(KINDS[kind], header, arrays)
         # a row of gaps goes through every part: sizes that do not fit together show here

@@ -50,7 +50,7 @@ DEMO_FOLDER = pathlib.Path("demo-output")
 # typer brings its own copy of click, or uses the installed one.
 UsageError: Any = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "UsageError")
 
-Likelihood = Literal["gaussian", "heteroscedastic", "student_t", "poisson"]
+Likelihood = Literal["auto", "gaussian", "heteroscedastic", "student_t", "poisson"]
 Scheme = Literal[
     "auto",
     "mc_dropout",
@@ -209,7 +209,7 @@ def fit(
     likelihood: Annotated[
         Likelihood,
         typer.Option(metavar="NAME", help=f"The noise of a regression: {', '.join(get_args(Likelihood))}."),
-    ] = "gaussian",
+    ] = "auto",
     scheme: Annotated[
         Scheme,
         typer.Option(
@@ -274,7 +274,7 @@ def fit(
 
         x, y, row_weight = roles.choose(frame, table, target, drop or [], weight, kinds or [], task)
         settings: dict[str, Any] = dict(scheme=scheme, feature_types=x.kinds or None, random_state=seed)
-        if y.is_class and (likelihood != "gaussian" or conformal):
+        if y.is_class and (likelihood != "auto" or conformal):
             option = "--conformal" if conformal else f"--likelihood {likelihood}"
             raise Refused(f"{option} is for regression, and this is classification: {y.reason}.")
         if not y.is_class:

@@ -5,17 +5,16 @@ Effects are components under the product of the inputs' marginals, also where in
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float
 
 from vertebra import schemes
 from vertebra.addnn import Additive, fit_additive
 from vertebra.calibration import noise
 from vertebra.control import Control
-from vertebra.diagnostics import check_memory, concurvity
+from vertebra.diagnostics import check_memory, concurvity, is_other_noise
 from vertebra.encoding import encode
 from vertebra.evaluation import BOTH_LEFT_OUT, FOLD_LEFT_OUT, LEFT_OUT
 from vertebra.explanation import Explanations
@@ -45,6 +44,16 @@ from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Wo
 
 # What can be built on clusters and taken apart into terms.
 SCHEMES_OF_TERMS = [name for name in SCHEMES if name != "deep_ensemble"]
+# Rows with a gap, and without, from which on their noise is compared.
+FEWEST_GAPS = 20
+
+
+class Noise(NamedTuple):
+    """What is fitted of the noise: as Gaussian rows, as a likelihood for networks, and words about the choice."""
+
+    working: Working
+    likelihood: Likelihood
+    notes: list[str]
 
 
 class _Additive(Explanations, TrainedEstimator):
@@ -92,8 +101,7 @@ class _Additive(Explanations, TrainedEstimator):
         rows: Rows,
         stream: StreamedRows | None,
         targets: Targets,
-        working_of: Callable[[Float[np.ndarray, "n m"], Float[np.ndarray, " n"]], Working],
-        likelihood: Likelihood,
+        noise_of: Callable[[Any, Any, Rows, Sequence[int]], Noise],
     ) -> "Outcome":
         """Finds the terms in closed form, and fits the scheme's network on their clusters where one is asked for.
 
@@ -118,9 +126,10 @@ class _Additive(Explanations, TrainedEstimator):
                 x, y, *parts = _some(seed, x, y, *rows)
                 rows = Rows(*parts)
             check_memory(8.0 * (2.0 * x.size * 55 + 6 * 3200.0**2), "This fit")
+            working, likelihood, notes = noise_of(x, y, rows, n_levels)
             found = fit_additive(
                 x,
-                working_of(y, rows.weight),
+                working,
                 rows.weight,
                 n_levels=n_levels,
                 rng=np.random.default_rng(seed),
@@ -135,7 +144,8 @@ class _Additive(Explanations, TrainedEstimator):
             names = self._names()
             self.clusters_ = [tuple(names[i] for i in cluster) for cluster in found.clusters]
             self._known = {}
-            notes, warnings = ["fitted in closed form: nothing was trained by steps of a gradient."], []
+            notes = ["fitted in closed form: nothing was trained by steps of a gradient.", *notes]
+            warnings: list[str] = []
             predictive: Predictive | None = Predictive(self._likelihood, *found.left_out)
             method = LEFT_OUT
             if everything is not None:
@@ -164,7 +174,7 @@ class _Additive(Explanations, TrainedEstimator):
 
     def _fit_remainder(self, found: Additive, x, n_levels, rows: Rows, y, control: Control):
         """Adds what the terms leave out, if anything; returns what is then said of rows left out, how, and warnings."""
-        if self.likelihood != "gaussian":  # type: ignore[attr-defined]
+        if self.likelihood_ != "gaussian":  # type: ignore[attr-defined]
             return None
         control.report("looking at what the terms leave")
         terms: TermSurface = self._surface
@@ -256,8 +266,10 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         Whether networks over all inputs may add what terms of up to three inputs leave out. They are trained only where
         something is seen to be left (of Gaussian noise, with `scheme="auto"` and without `clusters`), kept only where
         rows left out are predicted better, and shown as one more term, of all inputs.
-    likelihood : {"gaussian", "heteroscedastic", "student_t", "poisson"}
-        The noise. Effects are those of f: in the units of y, and for "poisson" of the logarithm of the rate.
+    likelihood : {"auto", "gaussian", "heteroscedastic", "student_t", "poisson"}
+        The noise; `likelihood_` says which was fitted. "auto" is "gaussian", or "heteroscedastic" where rows with gaps
+        are plainly noisier than others, as they are where what is missing acts. Effects are those of f: in the units of
+        y, and for "poisson" of the logarithm of the rate.
     conformal : bool
         Sets a fifth of the rows aside, by which `predict_interval` is made to hold whatever the noise is.
     feature_types : mapping or sequence, optional
@@ -287,6 +299,8 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
     n_features_in_, feature_names_in_
     """
 
+    _noises: ClassVar[Mapping[str, type[Likelihood]]] = {"auto": Gaussian, **LIKELIHOODS}
+
     def __init__(
         self,
         scheme: str = "auto",
@@ -295,7 +309,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         n_subnetworks: int = 10,
         clusters: Sequence[Any] | None = None,
         remainder: bool = True,
-        likelihood: str = "gaussian",
+        likelihood: str = "auto",
         conformal: bool = False,
         feature_types: Mapping | Sequence | None = None,
         n_steps: int = 4000,
@@ -332,14 +346,36 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
 
     def _fit_rows(self, rows: Rows, stream: StreamedRows | None) -> "Outcome":
         z = self._standardise(rows, stream)
-        kind = {
-            "gaussian": Plain,
-            "heteroscedastic": UnevenNoise,
-            "student_t": HeavyTails,
-            "poisson": Counts,
-        }[self.likelihood]
         targets = Targets(z, rows.weight, np.log1p if self.likelihood == "poisson" else lambda z: z)
-        return self._fit_additive(rows, stream, targets, kind, LIKELIHOODS[self.likelihood]())
+        return self._fit_additive(rows, stream, targets, self._noise)
+
+    def _noise(self, x, y, rows: Rows, n_levels: Sequence[int]) -> Noise:
+        kinds = {"gaussian": Plain, "heteroscedastic": UnevenNoise, "student_t": HeavyTails, "poisson": Counts}
+        likelihood, notes = self.likelihood, []
+        if likelihood == "auto":
+            noisier = self._noisier_at_gaps(x, y, rows, n_levels)
+            likelihood = "heteroscedastic" if noisier else "gaussian"
+            notes = [
+                f"rows without {name} have other noise than the rest: noise that depends on the inputs was fitted; "
+                '`likelihood="gaussian"` does without.'
+                for name in noisier[:1]
+            ]
+        return Noise(kinds[likelihood](y, rows.weight), LIKELIHOODS[likelihood](), notes)
+
+    def _noisier_at_gaps(self, x, y, rows: Rows, n_levels: Sequence[int]) -> list[str]:
+        """Inputs whose gaps change the noise, by a fit of main effects: where what is missing acts, it is noise there.
+
+        Taken for even noise, it would be explained by terms that are not.
+        """
+        gaps = np.isnan(rows.matrix)
+        there = [i for i, n in enumerate(gaps.sum(axis=0)) if FEWEST_GAPS <= n <= len(gaps) - FEWEST_GAPS]
+        if not there:
+            return []
+        settings: Any = dict(n_levels=n_levels, rng=np.random.default_rng(seed_of(self.random_state)))
+        mains = [(i,) for i in range(x.shape[1])]
+        first = fit_additive(x, Plain(y, rows.weight), rows.weight, clusters=mains, **settings)
+        away = Predictive(first.likelihood, *first.left_out).away(y)
+        return [self._names()[i] for i in there if is_other_noise(away, gaps[:, i])]
 
 
 class AdditiveClassifier(ClassifierPredictions, _Additive):
@@ -357,12 +393,11 @@ class AdditiveClassifier(ClassifierPredictions, _Additive):
         return self
 
     def _fit_rows(self, rows: Rows, stream: StreamedRows | None, targets: Targets) -> "Outcome":
-        n_classes = len(self.classes_)
+        def noise_of(_x, codes, rows, _n_levels):
+            working = Classes(codes[:, 0].astype(int), len(self.classes_), rows.weight)
+            return Noise(working, self._likelihood_asked, [])
 
-        def working_of(codes, weight):
-            return Classes(codes[:, 0].astype(int), n_classes, weight)
-
-        return self._fit_additive(rows, stream, targets, working_of, self._likelihood_asked)
+        return self._fit_additive(rows, stream, targets, noise_of)
 
 
 # Which noise can be taken from rows left out.

@@ -152,7 +152,7 @@ def conclude(model: Any, rows: Rows, stream: StreamedRows | None, outcome: Outco
         more = coverage_words(figures, float(rows.weight.sum()), model.target_names_)
         notes, warnings = notes + more[0], warnings + more[1]
         warnings += worse_than_linear(model.evaluation_.scores, model.target_names_)
-        if not n_classes and model.likelihood == "gaussian":
+        if not n_classes and model.likelihood_ == "gaussian":
             away = outcome.left_out.away((rows.y - model._y_mean) / model._y_scale)
             names = [column.name for column in model.schema_.columns]
             warnings += uneven_noise(away, rows.matrix, names, model.target_names_)

@@ -44,6 +44,11 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
     _likelihood: Likelihood
     _noises: ClassVar[Mapping[str, type[Likelihood]]] = LIKELIHOODS
 
+    @property
+    def likelihood_(self) -> str:
+        """The noise that was fitted."""
+        return next(name for name, kind in LIKELIHOODS.items() if type(self._likelihood) is kind)
+
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean of y; with `return_std` also its sd, the noise and the uncertainty of f together."""
         predictive = self._predictive(X, with_variance=return_std or self.likelihood == "poisson")
