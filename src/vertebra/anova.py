@@ -44,6 +44,12 @@ class Effect(NamedTuple):
     """I_T on a grid, with its posterior: exact mean and sd where f is linear in the uncertain weights, and draws.
 
     `error` is the Monte Carlo standard error of the mean where the cluster was too large for a grid, else 0.
+
+    >>> network = vb.build(vb.additive(3, clusters=[(0, 1), (2,)], depth=1), vb.random_features([1]), key=jr.key(0))
+    >>> effect = vb.decompose(network, np.random.default_rng(0).random((50, 3)), key=jr.key(1))[0, 1]
+    >>> effect.mean.shape, effect.draws.shape
+    ((20, 20), (1000, 20, 20))
+    >>> lower, upper = effect.band(simultaneous=True)
     """
 
     term: Term
@@ -140,6 +146,11 @@ def decompose(
     - `terms`: only these.
     - `output`: which of several outputs, or latent functions.
     - `n_draws`: 1000 where f is linear in the uncertain weights and a draw costs nothing, else 200.
+
+    >>> network = vb.build(vb.additive(3, clusters=[(0, 1), (2,)], depth=1), vb.random_features([1]), key=jr.key(0))
+    >>> effects = vb.decompose(network, np.random.default_rng(0).random((50, 3)), key=jr.key(1))
+    >>> sorted(effects)
+    [(), (0,), (0, 1), (1,), (2,)]
     """
     if n_draws is None:
         n_draws = 1000 if network.is_linear_in_v else 200
@@ -176,7 +187,13 @@ class Sobol(NamedTuple):
 
 
 def sobol(effects: dict[Term, Effect]) -> dict[int, Sobol]:
-    """First-order and total shares of every input, from effects of all orders under the product of the marginals."""
+    """First-order and total shares of every input, from effects of all orders under the product of the marginals.
+
+    >>> network = vb.build(vb.additive(3, clusters=[(0, 1), (2,)], depth=1), vb.random_features([1]), key=jr.key(0))
+    >>> shares = vb.sobol(vb.decompose(network, np.random.default_rng(0).random((50, 3)), key=jr.key(1)))
+    >>> [i for i, share in shares.items() if share.total > share.first]  # x2 acts by itself
+    [0, 1]
+    """
     squares = {term: effect.strengths**2 for term, effect in effects.items() if term}
     if not squares:
         return {}
@@ -201,7 +218,14 @@ def attribute(
     output: int = 0,
     n_draws: int = 100,
 ) -> dict[Term, Local]:
-    """The local decomposition: what each term adds at each of `rows`; the means sum to the prediction."""
+    """The local decomposition: what each term adds at each of `rows`; the means sum to the prediction.
+
+    >>> network = vb.build(vb.additive(3, clusters=[(0, 1), (2,)], depth=1), vb.random_features([1]), key=jr.key(0))
+    >>> x = np.random.default_rng(0).random((50, 3))
+    >>> local = vb.attribute(network, x[:2], x, key=jr.key(1))
+    >>> np.allclose(sum(part.mean for part in local.values()), network.mean(jnp.asarray(x[:2].T)), atol=1e-4)
+    True
+    """
     data, weights, anchor = _checked(network, x, weight, baseline, output, n_draws)
     at = np.asarray(rows, dtype=float)
     axes = _axes(network, data, weights, anchor, nodes, None)

@@ -29,6 +29,10 @@ class FunctionBlock(eqx.Module):
 
     The bias is a plain parameter with a flat prior. `live` marks the features that exist where a layer's nodes have
     different numbers of parents and the shorter ones are padded with zeros.
+
+    >>> block = vb.FunctionBlock(vb.PointMass(), vb.Normal(), r=3, d=2, rng=np.random.default_rng(0))
+    >>> block(jnp.ones(3), key=jr.key(0)).shape
+    (2,)
     """
 
     posterior: Posterior
@@ -88,6 +92,12 @@ class RandomFeatureBlock(eqx.Module):
     E φ(x)ᵀφ(x') = K(x, x'). Length scales and amplitude are trained unless `learn=False`; the base draw ε stays.
     Behind another block in a row give `lengthscale=1`: those features are scaled by 1/√r already.
     `orthogonal=True` draws the ε_j orthogonal in sets of n_inputs, each still N(0, I) by itself: a smaller error of K̂.
+
+    >>> block = vb.RandomFeatureBlock(2000, kernel=vb.RBF(1.0)).init(1, rng=np.random.default_rng(0))
+    >>> phi = block(jnp.array([[0.0, 1.0]]))
+    >>> print((phi.T @ phi).round(1))  # exp(−½) is 0.61
+    [[1.  0.6]
+     [0.6 1. ]]
     """
 
     r: int = eqx.field(static=True)
@@ -199,6 +209,13 @@ class InducingPointBlock(eqx.Module):
     nor anything else where v ~ N(0, I) and Σ is full. `residual="diagonal"` lets the layer above add the variance
     K(x, x) − φᵀφ that r points leave out (Theorem 3); None drops it. `jitter` is added to the diagonal of K(Z, Z)
     relative to its mean, 1e-5 in float32 and 1e-9 in float64 unless given, and raised tenfold while the factor fails.
+
+    >>> z = np.array([[0.0], [1.0]])
+    >>> block = vb.InducingPointBlock(2, vb.RBF(1.0)).init(1, rng=np.random.default_rng(0), z=z)
+    >>> phi = block(jnp.asarray(z.T))
+    >>> print((phi.T @ phi).round(1))  # at the points K itself
+    [[1.  0.6]
+     [0.6 1. ]]
     """
 
     r: int = eqx.field(static=True)
@@ -264,6 +281,12 @@ class PolynomialBlock(eqx.Module):
 
     A finite-rank kernel K̂ = φᵀφ whose ANOVA components are known in advance: the product with degrees k belongs to the
     term {i: k_i ≥ 1}. `scale` is the prior sd of each product's weight.
+
+    >>> from vertebra.polynomials import orthonormal
+    >>> x = np.random.default_rng(0).random((100, 2))
+    >>> block = vb.PolynomialBlock(orthonormal(x, np.ones(100)), degrees=np.array([[1, 0], [1, 2]]), scale=np.ones(2))
+    >>> round(float(jnp.mean(block(jnp.asarray(x.T))[0] ** 2)), 2)
+    1.0
     """
 
     r: int = eqx.field(static=True)

@@ -35,6 +35,11 @@ class Layer(eqx.Module):
     - `noise`: the initial sd of Gaussian noise added to f inside the layer, trained; None for none.
     - `joint`: in the top layer, one function block per output over the features of all the nodes it adds, instead of
       one per node, so that a full covariance spans the sub-networks.
+
+    >>> layer = vb.Layer(8, [vb.RandomFeatureBlock(100)], vb.distributions.Gaussian("full"), vb.Normal())
+    >>> network = vb.build(vb.chain(3, 1), [layer], key=jr.key(0))
+    >>> network.n_outputs
+    8
     """
 
     width: int = eqx.field(static=True)
@@ -310,6 +315,11 @@ class Network(eqx.Module):
     """N(S): the Bayesian network that Algorithm 1 builds. A key is a draw: `network(x, key=k)` draws every V from q.
 
     The same key over many x is one sampled function; many keys are the posterior.
+
+    >>> network = vb.build(vb.chain(2, 2), vb.mean_field([4, 1]), key=jr.key(0))
+    >>> x = jnp.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0]])  # a column for each row of data
+    >>> network(x, key=jr.key(1)).shape
+    (1, 3)
     """
 
     skeleton: Skeleton = eqx.field(static=True)
@@ -446,6 +456,11 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
 
     With data `x` (n, n_inputs), inducing points start at k-means centres of what each node reads, layer by layer, and
     linear mean functions at principal directions; without it they start at random and at the identity.
+
+    >>> skeleton = vb.additive(3, clusters=[(0, 1), (2,)], depth=2)
+    >>> network = vb.build(skeleton, vb.mean_field([4, 1]), key=jr.key(0))
+    >>> [v.shape for v in network.weights()]  # nodes, d, r
+    [(2, 4, 2), (2, 1, 4)]
     """
     if len(layers) != skeleton.depth:
         raise ValueError(

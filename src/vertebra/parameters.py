@@ -10,6 +10,9 @@ class Fixed(eqx.Module):
     """An array that no optimiser moves: the random weights W, a prior's scale, a dropout rate.
 
     The mark is a filter, not `stop_gradient`: weight decay moves what merely has no gradient.
+
+    >>> vb.trainable([vb.Fixed(1.0), jnp.array(1.0)])
+    [False, True]
     """
 
     value: Array
@@ -29,7 +32,14 @@ def double(tree: PyTree) -> PyTree:
 
 
 def trainable(tree: PyTree) -> PyTree:
-    """True for each leaf an optimiser may move, False elsewhere: a filter for `equinox.partition`."""
+    """True for each leaf an optimiser may move, False elsewhere: a filter for `equinox.partition`.
+
+    >>> import equinox as eqx
+    >>> block = vb.RandomFeatureBlock(4).init(2, rng=np.random.default_rng(0))
+    >>> moved, held = eqx.partition(block, vb.trainable(block))
+    >>> moved.base.value is None, held.base.value.shape  # the draw of w stays
+    (True, (4, 2))
+    """
     return jax.tree.map(
         lambda leaf: not isinstance(leaf, Fixed) and eqx.is_inexact_array(leaf),
         tree,

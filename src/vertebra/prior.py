@@ -23,14 +23,26 @@ from vertebra.skeleton import Skeleton
 
 
 def empirical_kernel(block: Any, x: ArrayLike, x2: ArrayLike | None = None) -> Float[Array, "n n2"]:
-    """K̂(x, x') = φ(x)ᵀφ(x') of a feature block with its arrays, for rows x and x2 (x again unless given)."""
+    """K̂(x, x') = φ(x)ᵀφ(x') of a feature block with its arrays, for rows x and x2 (x again unless given).
+
+    >>> block = vb.RandomFeatureBlock(2000, kernel=vb.RBF(1.0)).init(1, rng=np.random.default_rng(0))
+    >>> print(vb.empirical_kernel(block, np.array([[0.0], [1.0]])).round(1))
+    [[1.  0.6]
+     [0.6 1. ]]
+    """
     rows = working(np.asarray(x))
     others = rows if x2 is None else working(np.asarray(x2))
     return block(rows.T).T @ block(others.T)
 
 
 def draw_prior(network: Network, *, key: PRNGKeyArray) -> Network:
-    """The network with every V drawn from its prior, as point masses. Trained biases stay as they are."""
+    """The network with every V drawn from its prior, as point masses. Trained biases stay as they are.
+
+    >>> network = vb.build(vb.chain(2, 2), vb.mean_field([4, 1]), key=jr.key(0))
+    >>> f = vb.draw_prior(network, key=jr.key(1))
+    >>> f.mean(jnp.ones((2, 3))).shape
+    (1, 3)
+    """
     keys = jr.split(key, len(network.stacks))
     stacks = tuple(_draw_stack(stack, stack_key) for stack, stack_key in zip(network.stacks, keys, strict=True))
     return Network(network.skeleton, stacks)
@@ -49,7 +61,12 @@ def _draw_stack(stack, key):
 def sample_prior(
     network: Network, x: ArrayLike, *, key: PRNGKeyArray, n_draws: int = 100
 ) -> Float[Array, "draws n outputs"]:
-    """Draws of f(x) before data, each one function at all rows: what the network expects of the world."""
+    """Draws of f(x) before data, each one function at all rows: what the network expects of the world.
+
+    >>> network = vb.build(vb.chain(2, 2), vb.mean_field([4, 1]), key=jr.key(0))
+    >>> vb.sample_prior(network, np.zeros((3, 2)), key=jr.key(1), n_draws=50).shape
+    (50, 3, 1)
+    """
     rows = np.asarray(x)
     if rows.ndim != 2 or rows.shape[1] != network.skeleton.n_inputs:
         raise ValueError(f"`x` must have the shape (n, {network.skeleton.n_inputs}), got {rows.shape}.")
@@ -85,6 +102,11 @@ def dual_kernel(
     next S. Exact for one layer with r → ∞, and beyond it in the limit of wide layers, where S tends to its mean. The
     widths given set the scale (default length scales and fan-in priors divide by them). Trained biases have a flat
     prior and are left out; there is no such kernel with sparse priors, layer noise or linear mean functions.
+
+    >>> layers = vb.random_features([1], kernel=vb.RBF(1.0))
+    >>> print(vb.dual_kernel(vb.chain(1, 1), layers, np.array([[0.0], [1.0]]))[0].round(1))
+    [[1.  0.6]
+     [0.6 1. ]]
     """
     if len(layers) != skeleton.depth:
         raise ValueError(

@@ -1,6 +1,14 @@
 """The special cases of the paper as lists of layers: swap one for another, keep the skeleton.
 
 Each takes the widths d¹, …, d^L, one per layer of the skeleton, and returns what `build` needs.
+
+>>> skeleton = vb.chain(n_inputs=3, depth=2)
+>>> for scheme in (vb.mc_dropout, vb.mean_field, vb.random_features):
+...     network = vb.build(skeleton, scheme([8, 1]), key=jr.key(0))
+...     print(scheme.__name__, network.weights()[0].shape)
+mc_dropout (1, 8, 3)
+mean_field (1, 8, 3)
+random_features (1, 8, 100)
 """
 
 import math
@@ -14,12 +22,21 @@ from vertebra.network import Layer
 
 
 def mc_dropout(widths: Sequence[int], *, rate: float = 0.05) -> list[Layer]:
-    """FB alone, q a mixture of two point masses: MC dropout (Gal & Ghahramani), Fig. 1(e)."""
+    """FB alone, q a mixture of two point masses: MC dropout (Gal & Ghahramani), Fig. 1(e).
+
+    >>> first, last = vb.mc_dropout([8, 1], rate=0.1)
+    >>> print(first.width, first.posterior.rate.value)
+    8 0.1
+    """
     return [Layer(d, posterior=Dropout(rate), prior=_plain(), bias=True) for d in _checked(widths)]
 
 
 def mean_field(widths: Sequence[int]) -> list[Layer]:
-    """FB alone, q a diagonal Gaussian: the plain Bayesian neural network."""
+    """FB alone, q a diagonal Gaussian: the plain Bayesian neural network.
+
+    >>> [type(layer.posterior.covariance).__name__ for layer in vb.mean_field([8, 1])]
+    ['Diagonal', 'Diagonal']
+    """
     return [Layer(d, posterior=Gaussian("diagonal"), prior=_plain(), bias=True) for d in _checked(widths)]
 
 
@@ -32,7 +49,11 @@ def random_features(
     posterior: Posterior | None = None,
     orthogonal: bool = False,
 ) -> list[Layer]:
-    """RB + FB in every layer: the random-feature deep GP (Cutajar et al.), Fig. 1(d)."""
+    """RB + FB in every layer: the random-feature deep GP (Cutajar et al.), Fig. 1(d).
+
+    >>> [layer.features[0].r for layer in vb.random_features([8, 1], r=50, kernel=vb.RBF())]
+    [50, 50]
+    """
     block = RandomFeatureBlock(r, activation, kernel=kernel, orthogonal=orthogonal, bias=kernel is None)
     return [Layer(d, [block], posterior or Gaussian("diagonal"), Normal()) for d in _checked(widths)]
 
@@ -40,7 +61,11 @@ def random_features(
 def deep_random_features(
     widths: Sequence[int], *, r: int = 100, n_blocks: int = 2, activation: str = "relu"
 ) -> list[Layer]:
-    """Several RBs then FB (Daniely et al.), Fig. 1(f). Only the top function block is uncertain: f is linear in V."""
+    """Several RBs then FB (Daniely et al.), Fig. 1(f). Only the top function block is uncertain: f is linear in V.
+
+    >>> [len(layer.features) for layer in vb.deep_random_features([8, 1], n_blocks=3)]
+    [3, 3]
+    """
     if n_blocks < 1:
         raise ValueError(f"`n_blocks` must be at least 1, got {n_blocks!r}.")
     amplitude = math.sqrt(2.0) if activation == "relu" else 1.0  # keeps the scale: E relu(z)² = ½ for z ~ N(0, 1)
@@ -57,6 +82,9 @@ def deep_kernel_learning(widths: Sequence[int], *, r: int | None = None, kernel:
     """Point-mass layers under a Gaussian-process last layer (Wilson et al.), Fig. 1(g). f is linear in V.
 
     The last layer is FB alone, as the paper's text says, or with `r` inducing points FB + IPB, as its figure draws.
+
+    >>> [type(layer.posterior).__name__ for layer in vb.deep_kernel_learning([8, 8, 1])]
+    ['PointMass', 'PointMass', 'Gaussian']
     """
     if r is None and kernel is not None:
         raise ValueError("`kernel` is for inducing points: give their number `r` with it.")
@@ -71,6 +99,10 @@ def deep_ensemble(widths: Sequence[int], *, scale: float = 10.0) -> list[Layer]:
 
     Alone such a network fits its rows too well and is too sure. Many of them, each without some of the rows, are to be
     averaged, and the noise taken from rows that they had not seen: `fit(…, folds=…)`, then `calibrate`.
+
+    >>> first, last = vb.deep_ensemble([50, 1], scale=10.0)
+    >>> print(first.prior.sd(100))
+    1.0
     """
     *below, top = _checked(widths)
     prior, small = Normal(scale, fan_in=True), PointMass(spread=1.0 / scale)
@@ -85,6 +117,9 @@ def inducing_points(
 
     Layers below the top have a linear mean function and start nearly deterministic, as there. A skeleton with
     activation="identity" gives their model; others put σ between the layers, as the paper allows.
+
+    >>> [layer.mean for layer in vb.inducing_points([3, 1], r=20, kernel=vb.Matern())]
+    ['linear', None]
     """
     block = InducingPointBlock(r, kernel, residual="diagonal" if residual else None)
     *below, top = _checked(widths)
@@ -93,7 +128,12 @@ def inducing_points(
 
 
 def select_inputs(layers: Sequence[Layer], *, penalty: float = 1.0) -> list[Layer]:
-    """The same layers behind AddNN's first layer: FB alone, a point mass, with a group lasso over the inputs."""
+    """The same layers behind AddNN's first layer: FB alone, a point mass, with a group lasso over the inputs.
+
+    >>> first, last = vb.select_inputs(vb.mean_field([8, 1]), penalty=2.0)
+    >>> type(first.prior).__name__
+    'GroupLasso'
+    """
     first, *rest = layers
     return [Layer(first.width, posterior=PointMass(), prior=GroupLasso(penalty), bias=True), *rest]
 

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Node:
-    """One node of a skeleton: it reads `parents`, nodes of the layer below, and passes σ of its value upwards."""
+    """One node of a skeleton: it reads `parents`, nodes of the layer below, and passes σ of its value upwards.
+
+    >>> print(vb.Skeleton(["a", "b"], [[vb.Node("h", ["a", "b"], "relu")]]))
+    inputs a b
+    layer h = relu(a b)
+    output h = h
+    """
 
     name: str
     parents: Sequence[str]
@@ -25,7 +31,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Output:
-    """One output of a skeleton: the plain sum of its `parents`, nodes of the top layer."""
+    """One output of a skeleton: the plain sum of its `parents`, nodes of the top layer.
+
+    >>> nodes = [vb.Node("g", ["a"]), vb.Node("h", ["b"])]
+    >>> vb.Skeleton(["a", "b"], [nodes], [vb.Output("f", ["g", "h"])]).is_additive
+    True
+    """
 
     name: str
     parents: Sequence[str]
@@ -41,6 +52,10 @@ class Skeleton:
     Every node reads nodes of the layer just below. Without `outputs` each top node is an output by itself;
     an additive skeleton has one output that adds all of them. Inputs that nobody reads are allowed: they are
     columns of the table that the network leaves alone.
+
+    >>> skeleton = vb.Skeleton.from_text("inputs a b c \\n layer g = tanh(a b); h = relu(c) \\n output f = g + h")
+    >>> skeleton.clusters
+    ((0, 1), (2,))
     """
 
     inputs: Sequence[str]
@@ -180,7 +195,14 @@ class Skeleton:
 
 
 def chain(n_inputs: int, depth: int, *, activation: str = "tanh") -> Skeleton:
-    """One node per layer: the skeleton of Fig. 1(a), an ordinary feed-forward network."""
+    """One node per layer: the skeleton of Fig. 1(a), an ordinary feed-forward network.
+
+    >>> print(vb.chain(n_inputs=2, depth=2))
+    inputs x0 x1
+    layer h1 = tanh(x0 x1)
+    layer h2 = tanh(h1)
+    output h2 = h2
+    """
     inputs = _input_names(n_inputs)
     _at_least_one(depth=depth)
     return Skeleton(inputs, tuple(_strand("h", inputs, range(1, depth + 1), activation)))
@@ -197,6 +219,11 @@ def additive(
     """A sum of sub-networks, Fig. 1(h): f(x) = Σ_j g_j(x_{T_j}).
 
     Every sub-network reads all inputs, or, with `clusters`, sub-network j reads only the inputs in clusters[j].
+
+    >>> print(vb.additive(3, clusters=[(0, 1), (2,)], depth=1))
+    inputs x0 x1 x2
+    layer g0_1 = tanh(x0 x1); g1_1 = tanh(x2)
+    output f = g0_1 + g1_1
     """
     inputs = _input_names(n_inputs)
     _at_least_one(depth=depth)
@@ -223,7 +250,15 @@ def additive(
 
 
 def multitask(n_inputs: int, n_tasks: int, depth: int = 2, *, shared: int = 1, activation: str = "tanh") -> Skeleton:
-    """`shared` low layers of one node, then a strand of nodes for each task: Fig. 1(g)."""
+    """`shared` low layers of one node, then a strand of nodes for each task: Fig. 1(g).
+
+    >>> print(vb.multitask(n_inputs=2, n_tasks=2))
+    inputs x0 x1
+    layer h1 = tanh(x0 x1)
+    layer t0_2 = tanh(h1); t1_2 = tanh(h1)
+    output t0_2 = t0_2
+    output t1_2 = t1_2
+    """
     inputs = _input_names(n_inputs)
     _at_least_one(n_tasks=n_tasks, depth=depth)
     if not 0 <= shared < depth:
