@@ -97,7 +97,15 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """The estimator that `save` wrote, or that lies in the folder of `vertebra fit`. Runs no code of the file's: anything odd about it is refused with `BadFile`."""
+    """The estimator that `save` wrote; also from the folder that `vertebra fit` wrote.
+
+    Runs no code of the file's: anything odd about it is refused with `BadFile`.
+
+    >>> data = vb.datasets.synthetic("f1", n=100)
+    >>> vb.AdditiveRegressor(clusters=[("x0", "x1"), ("x3",)]).fit(data.x, data.y).save("model.vertebra")
+    >>> vb.load("model.vertebra").clusters_
+    [('x3',), ('x0', 'x1')]
+    """
     inside = pathlib.Path(path) / "model.vertebra"  # as the command line writes it
     kind, header, arrays = read(inside if inside.is_file() else path, kinds=tuple(KINDS))
     try:

@@ -2,6 +2,12 @@
 
 Each is a sum of parts, functions of few inputs. Their components and strengths are computed by quadrature. And readers
 of well-known tables, whole or in their standard splits.
+
+>>> data = vb.datasets.synthetic("f1", n=500)
+>>> data.x.shape, data.y.shape
+((500, 10), (500,))
+>>> vb.datasets.f1.interactions
+((0, 1),)
 """
 
 import itertools
@@ -21,7 +27,12 @@ Term = tuple[int, ...]
 
 
 class Synthetic(NamedTuple):
-    """Rows of one synthetic function: inputs, noisy targets, and the function itself."""
+    """Rows of one synthetic function: inputs, noisy targets, and the function itself.
+
+    >>> x, y, f = vb.datasets.synthetic("ishigami", noise=0.5)
+    >>> float(np.std(y - f).round(1))
+    0.5
+    """
 
     x: Float[np.ndarray, "n p"]
     y: Float[np.ndarray, " n"]
@@ -29,14 +40,26 @@ class Synthetic(NamedTuple):
 
 
 class Part(NamedTuple):
-    """g(x_T): a function of some inputs, called with one array for each."""
+    """g(x_T): a function of some inputs, called with one array for each.
+
+    >>> wave = vb.datasets.Part((2,), lambda a: np.sin(6 * a))
+    >>> wave.function(np.zeros(3))
+    array([0., 0., 0.])
+    """
 
     term: Term
     function: Callable[..., np.ndarray]
 
 
 class SumOfParts(NamedTuple):
-    """f(x) = Σ g_j(x_{T_j}) on (0, 1]^p. `undecidable` are parts too weak for any method at n = 5000."""
+    """f(x) = Σ g_j(x_{T_j}) on (0, 1]^p. `undecidable` are parts too weak for any method at n = 5000.
+
+    >>> f = vb.datasets.SumOfParts(2, (vb.datasets.Part((0, 1), lambda a, b: a * b**2),))
+    >>> f(np.array([[1.0, 0.5]]))
+    array([0.25])
+    >>> {term: round(strength, 3) for term, strength in f.strengths().items()}
+    {(1,): 0.149, (0,): 0.096, (0, 1): 0.086}
+    """
 
     n_inputs: int
     parts: tuple[Part, ...]
@@ -184,6 +207,9 @@ def synthetic(
     """n rows of one of `FUNCTIONS`: x uniform on (0, 1]^p, y = f(x) + N(0, noise²).
 
     Inputs beyond the function's own are irrelevant. With `correlation` the inputs are those of a Gaussian copula.
+
+    >>> vb.datasets.synthetic("f2", n=100, n_inputs=20, correlation=0.5).x.shape
+    (100, 20)
     """
     if name not in FUNCTIONS:
         raise ValueError(f"`name` must be one of {', '.join(FUNCTIONS)}, got {name!r}.")
@@ -205,7 +231,13 @@ def synthetic(
 
 
 class Split(NamedTuple):
-    """One standard split of a benchmark table: frames with the columns of the source, and the target."""
+    """One standard split of a benchmark table: frames with the columns of the source, and the target.
+
+    >>> x, y = pd.DataFrame({"size": [50.0, 70.0, 90.0]}), pd.Series([500.0, 700.0, 900.0])
+    >>> split = vb.datasets.Split(x[:2], y[:2], x[2:], y[2:])
+    >>> len(split.x_train), len(split.x_test)
+    (2, 1)
+    """
 
     x_train: pd.DataFrame
     y_train: pd.Series
@@ -217,6 +249,11 @@ def benchmark(folder: str | os.PathLike[str], split: int | str = 0) -> Split:
     """A benchmark table from its folder (`data.csv.gz`, target last, and `splits.npz`).
 
     `split` is a number, or the name of a pair of arrays such as "official" for `official_train` and `official_test`.
+
+    >>> pd.DataFrame({"size": [50.0, 70.0, 90.0], "rent": [500.0, 700.0, 900.0]}).to_csv("data.csv.gz", index=False)
+    >>> np.savez("splits.npz", train=[[0, 1]], test=[[2]])
+    >>> vb.datasets.benchmark(".").y_test.tolist()
+    [900.0]
     """
     folder = pathlib.Path(folder)
     if not (folder / "data.csv.gz").is_file():
@@ -232,7 +269,12 @@ def benchmark(folder: str | os.PathLike[str], split: int | str = 0) -> Split:
 
 
 class Table(NamedTuple):
-    """A well-known table: a frame of inputs and the target, row by row."""
+    """A well-known table: a frame of inputs and the target, row by row.
+
+    >>> x, y = vb.datasets.Table(pd.DataFrame({"size": [50.0, 70.0]}), pd.Series([500.0, 700.0]))
+    >>> x.shape, y.shape
+    ((2, 1), (2,))
+    """
 
     x: pd.DataFrame
     y: pd.Series

@@ -46,7 +46,14 @@ from vertebra.training import (
 
 
 class Progress(NamedTuple):
-    """What a callback is told after each round."""
+    """What a callback is told after each round.
+
+    >>> x, network = np.linspace(-1.0, 1.0, 50)[:, None], vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
+    >>> settings = dict(n_steps=50, callback=lambda progress: progress.step >= 20)
+    >>> fitted = vb.fit(network, vb.Gaussian(), x, x, key=jr.key(1), **settings)
+    >>> int(fitted.history.step[-1])
+    20
+    """
 
     step: int
     n_steps: int
@@ -68,6 +75,11 @@ class Fitted(NamedTuple):
 
     `score` is the mean log predictive density of the validation rows, or without these the ELBO per row.
     `evidence` is log p(y | features, noise), per row, where the last layer is in closed form.
+
+    >>> x, network = np.linspace(-1.0, 1.0, 50)[:, None], vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
+    >>> fitted = vb.fit(network, vb.Gaussian(), x, x, key=jr.key(1), n_steps=50)
+    >>> len(fitted.networks), fitted.history.step[-1].item()
+    (1, 50)
     """
 
     network: Network
@@ -82,7 +94,14 @@ class Fitted(NamedTuple):
 
 
 class Diverged(RuntimeError):
-    """Training ended in NaN or infinity, at lower rates too."""
+    """Training ended in NaN or infinity, at lower rates too.
+
+    >>> x, network = np.linspace(-1.0, 1.0, 50)[:, None], vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
+    >>> vb.fit(network, vb.Gaussian(), x, x, key=jr.key(1), n_steps=50, learning_rate=1e30)
+    Traceback (most recent call last):
+    ...
+    vertebra.inference.Diverged: Training ended in NaN or infinity in every restart. ...
+    """
 
 
 def elbo(
@@ -100,6 +119,10 @@ def elbo(
 
     The rows given stand for `n` rows (all there are, unless said). Below the top layer every row has draws of its own;
     over the top layer the expectation is exact, by quadrature, or from a draw, as the likelihood allows.
+
+    >>> x, network = np.linspace(-1.0, 1.0, 50)[:, None], vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
+    >>> round(float(vb.elbo(network, vb.Gaussian(1.0), x, x, key=jr.key(1))))
+    -54
     """
     rows, targets = _arrays(network, likelihood, x, y)
     _check_counts(n_draws=n_draws, **({} if n is None else {"n": n}))
@@ -112,7 +135,12 @@ def elbo(
 def sample(
     network: Network | Sequence[Network], x: ArrayLike, *, key: PRNGKeyArray, n_draws: int = 100
 ) -> Float[Array, "draws n outputs"]:
-    """Draws of f(x): each is one function of the posterior, at all rows. An ensemble shares the draws out evenly."""
+    """Draws of f(x): each is one function of the posterior, at all rows. An ensemble shares the draws out evenly.
+
+    >>> x, network = np.linspace(-1.0, 1.0, 50)[:, None], vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
+    >>> vb.sample(network, x, key=jr.key(1), n_draws=10).shape
+    (10, 50, 1)
+    """
     networks = _checked_networks(network)
     _check_counts(n_draws=n_draws)
     rows, n = padded(_inputs(networks[0], x))
@@ -129,7 +157,13 @@ def _sample(network, x, keys):
 def moments(
     network: Network | Sequence[Network], x: ArrayLike, *, key: PRNGKeyArray, n_draws: int = 100
 ) -> tuple[Float[Array, "n outputs"], Float[Array, "n outputs"]]:
-    """Mean and variance of f(x) under q: exact where only the top layer is random, else from draws of those below."""
+    """Mean and variance of f(x) under q: exact where only the top layer is random, else from draws of those below.
+
+    >>> x, network = np.linspace(-1.0, 1.0, 50)[:, None], vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
+    >>> mean, variance = vb.moments(network, x, key=jr.key(1))
+    >>> mean.shape, variance.shape
+    ((50, 1), (50, 1))
+    """
     networks = _checked_networks(network)
     _check_counts(n_draws=n_draws)
     rows, n = padded(_inputs(networks[0], x))
@@ -191,6 +225,11 @@ def fit(
       is gone on with, and ends with the same result to the last bit. It is removed at the end.
 
     Several devices share the work: restarts where their number allows it, else the rows of large minibatches.
+
+    >>> x, network = np.linspace(-1.0, 1.0, 50)[:, None], vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
+    >>> fitted = vb.fit(network, vb.Gaussian(), x, x, key=jr.key(1), n_steps=500)
+    >>> print(fitted.network.weights()[0].round(1))
+    [[[1.]]]
     """
     networks = _checked_networks(network)
     _check_counts(n_steps=n_steps, batch_size=batch_size, n_draws=n_draws, n_rounds=n_rounds)
@@ -247,6 +286,19 @@ def fit_stream(
 
     A round is trained on a window of rows; with several processes each reads its own part of it, and the result does
     not depend on how many there are. `Fitted.unseen` is of the rows in memory, `windows.x`.
+
+    >>> x = np.linspace(-1.0, 1.0, 1000)
+    >>> pd.DataFrame({"x": x, "y": x}).to_parquet("line.parquet")
+    >>> training = vb.stream.Training(vb.stream.Parquet("line.parquet"), ["y"], None, is_class=False)
+    >>> known = training.survey()
+    >>> rows = vb.stream.StreamedRows(training, known, known.schema(), standard=lambda y: y)
+    >>> matrix, y, weight = rows.taken(known.sample)
+    >>> encoding = rows.cross_fit(matrix, lambda y: y[:, 0], [0], [False], most_levels=0, fill=True)
+    >>> windows = vb.stream.Windows(rows, rows.sample(matrix), y, weight)
+    >>> network = vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
+    >>> fitted = vb.fit_stream(network, vb.Gaussian(), windows, key=jr.key(1), n_steps=500, batch_size=128)
+    >>> print(fitted.network.weights()[0].round(1))  # of x in units of its sd
+    [[[0.6]]]
     """
     networks = _checked_networks(network)
     _check_counts(n_steps=n_steps, batch_size=batch_size, n_draws=n_draws, n_rounds=n_rounds)

@@ -45,7 +45,14 @@ _DAMAGED = "The file is damaged or is not Vertebra's: take another copy of it, o
 
 
 class BadFile(ValueError):
-    """The file cannot be loaded; the message says why, and what to do."""
+    """The file cannot be loaded; the message says why, and what to do.
+
+    >>> np.array([1.0, 2.0]).tofile("broken.vertebra")
+    >>> vb.load("broken.vertebra")
+    Traceback (most recent call last):
+    ...
+    vertebra.storage.BadFile: broken.vertebra: ...
+    """
 
 
 def write(path: str | os.PathLike[str], kind: str, header: dict, arrays: Mapping[str, np.ndarray]) -> None:

@@ -4,6 +4,12 @@ A fit makes one pass for what the columns hold (`survey`) and for a sample of ro
 takes the sums that the closed form needs over all rows; networks are trained on shuffled minibatches (`windows`). Which
 rows are in the sample, in a fold or in a shard goes by their numbers in the files, and so depends neither on how many
 processes read them nor on which of them does.
+
+>>> rows = pd.DataFrame(np.random.default_rng(0).random((100, 2)), columns=["size", "age"])
+>>> rows.assign(rent=3 * rows["size"] + np.sin(6 * rows["age"])).to_parquet("flats.parquet")
+>>> model = vb.AdditiveRegressor().fit("flats.parquet", "rent")
+>>> model.clusters_
+[('size',), ('age',)]
 """
 
 import hashlib
@@ -52,8 +58,9 @@ class Parquet:
     `columns` are those to read, all unless given; `memory` is what a fit of it may take, in GiB, beside the libraries.
     With several processes (`cluster.connect`) each reads its own row groups.
 
-    >>> table = Parquet("measurements/")  # doctest: +SKIP
-    >>> AdditiveRegressor().fit(table, "yield")  # doctest: +SKIP
+    >>> table = vb.stream.Parquet("flats.parquet", columns=["size", "rent"])
+    >>> table.n_rows, len(table.pieces)
+    (100, 1)
     """
 
     def __init__(self, source: Any, *, columns: Sequence[str] | None = None, memory: float = MEMORY):
@@ -103,7 +110,12 @@ class Parquet:
 
 
 class Batch(NamedTuple):
-    """Rows as they were read, and the number of the first among all."""
+    """Rows as they were read, and the number of the first among all.
+
+    >>> (batch,) = vb.stream.Parquet("flats.parquet").batches(["size"])
+    >>> batch.part(10, 30).numbers[:3]
+    array([10, 11, 12])
+    """
 
     first: int
     rows: Any  # a pyarrow.RecordBatch
@@ -123,11 +135,20 @@ class Batch(NamedTuple):
 
 
 def is_stream(X: Any) -> bool:
-    """Whether a table is to be read from files: a `Parquet`, a path, or a pyarrow dataset."""
+    """Whether a table is to be read from files: a `Parquet`, a path, or a pyarrow dataset.
+
+    >>> vb.stream.is_stream("flats.parquet"), vb.stream.is_stream(rows)
+    (True, False)
+    """
     return isinstance(X, Parquet | str | os.PathLike) or type(X).__module__.startswith("pyarrow._dataset")
 
 
 def as_parquet(X: Any) -> Parquet:
+    """A table in files as a `Parquet`; one that is such already is handed through.
+
+    >>> vb.stream.as_parquet("flats.parquet").columns
+    ['size', 'age', 'rent']
+    """
     return X if isinstance(X, Parquet) else Parquet(X)
 
 
@@ -152,7 +173,11 @@ def _dataset(source: Any) -> Any:
 
 
 def ahead(items: Iterable[Any], n: int = AHEAD) -> Generator[Any, None, None]:
-    """The same items, made by a thread of their own, up to n before they are asked for."""
+    """The same items, made by a thread of their own, up to n before they are asked for.
+
+    >>> sum(vb.stream.ahead(range(10)))
+    45
+    """
     made: queue.Queue = queue.Queue(n)
     stopped = threading.Event()
 
@@ -190,7 +215,12 @@ def ahead(items: Iterable[Any], n: int = AHEAD) -> Generator[Any, None, None]:
 
 
 def uniform(numbers: Int[np.ndarray, " n"], purpose: int, seed: int) -> Float[np.ndarray, " n"]:
-    """A number in [0, 1) for each row, by its number alone (SplitMix64's finaliser)."""
+    """A number in [0, 1) for each row, by its number alone (SplitMix64's finaliser).
+
+    >>> u = vb.stream.uniform(np.arange(1000), purpose=0, seed=0)
+    >>> float(u[7]) == float(vb.stream.uniform(np.array([7]), purpose=0, seed=0)[0]), round(float(u.mean()), 1)
+    (True, 0.5)
+    """
     with np.errstate(over="ignore"):
         x = numbers.astype(np.uint64) + np.uint64(1 + purpose + 16 * (seed % 2**32)) * np.uint64(0x9E3779B97F4A7C15)
         for _ in range(2):
@@ -201,7 +231,12 @@ def uniform(numbers: Int[np.ndarray, " n"], purpose: int, seed: int) -> Float[np
 
 
 class Known(NamedTuple):
-    """What the first pass has found: what the columns hold, and some rows."""
+    """What the first pass has found: what the columns hold, and some rows.
+
+    >>> known = vb.stream.Training(vb.stream.Parquet("flats.parquet"), ["rent"], None, is_class=False).survey()
+    >>> known.n_rows, [column.name for column in known.schema().columns]
+    (100, ['size', 'age'])
+    """
 
     facts: list[Facts]
     targets: list[Facts]
@@ -215,7 +250,12 @@ class Known(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Rows taken into memory, by their numbers."""
+    """Rows taken into memory, by their numbers.
+
+    >>> known = vb.stream.Training(vb.stream.Parquet("flats.parquet"), ["rent"], None, is_class=False).survey()
+    >>> len(known.sample.where(known.sample.numbers < 30).rows)
+    30
+    """
 
     numbers: Int[np.ndarray, " n"]
     rows: Any  # a pyarrow.Table of all columns in use
@@ -242,7 +282,15 @@ class Taken(NamedTuple):
 
 
 class Training:
-    """A table as a fit reads it: which columns are inputs, targets and weights, and what is kept for a restart."""
+    """A table as a fit reads it: which columns are inputs, targets and weights, and what is kept for a restart.
+
+    >>> training = vb.stream.Training(vb.stream.Parquet("flats.parquet"), ["rent"], None, is_class=False)
+    >>> training.inputs
+    ['size', 'age']
+    >>> (n,) = training.total(lambda batch, weight: [weight.sum()])  # over all rows
+    >>> int(n)
+    100
+    """
 
     def __init__(
         self,
@@ -482,12 +530,23 @@ def predict(
 
     Of numbers prediction, sd, lower and upper, and quantiles that are asked for; of classes prediction and
     probability_CLASS.
+
+    >>> vb.stream.predict(model, "flats.parquet", "predictions.parquet")
+    100
+    >>> list(pd.read_parquet("predictions.parquet"))
+    ['prediction', 'sd', 'lower', 'upper']
     """
     return write(source, out, model.schema_.sources, lambda x: predictions(model, x, level, quantiles))
 
 
 def eval_terms(model: Any, source: Any, out: str | os.PathLike[str], *, output: int = 0) -> int:
-    """Writes what every term adds at the rows of Parquet files, and `intercept`, to a Parquet file."""
+    """Writes what every term adds at the rows of Parquet files, and `intercept`, to a Parquet file.
+
+    >>> vb.stream.eval_terms(model, "flats.parquet", "terms.parquet")
+    100
+    >>> list(pd.read_parquet("terms.parquet"))
+    ['intercept', 'term:size', 'term:age']
+    """
     return write(source, out, model.schema_.sources, lambda x: term_columns(model, x, output))
 
 
@@ -497,7 +556,11 @@ def write(
     columns: Sequence[str],
     answer: Callable[[pd.DataFrame], pd.DataFrame],
 ) -> int:
-    """A Parquet file with a row for each of the source's, some at a time; whole or not at all."""
+    """A Parquet file with a row for each of the source's, some at a time; whole or not at all.
+
+    >>> vb.stream.write("flats.parquet", "double.parquet", ["size"], lambda flats: 2 * flats)
+    100
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -527,7 +590,15 @@ def write(
 
 
 class StreamedRows:
-    """All rows of a fit, of which a sample is in memory: read as the model reads them, on the scale it works on."""
+    """All rows of a fit, of which a sample is in memory: read as the model reads them, on the scale it works on.
+
+    >>> training = vb.stream.Training(vb.stream.Parquet("flats.parquet"), ["rent"], None, is_class=False)
+    >>> known = training.survey()
+    >>> rows = vb.stream.StreamedRows(training, known, known.schema(), standard=lambda y: y)
+    >>> matrix, y, weight = rows.taken(known.sample)
+    >>> matrix.shape, y.shape
+    ((100, 2), (100, 1))
+    """
 
     def __init__(self, training: Training, known: Known, schema: Schema, standard: Callable[[Any], Any]):
         self.training, self.schema, self.standard = training, schema, standard
@@ -592,6 +663,16 @@ class Windows:
     The row groups are dealt out to shards, whatever the number of processes; every minibatch has as many rows of each,
     and a process reads its own shards. Row groups come in a random order, two at a time, and the rows of a window are
     shuffled.
+
+    >>> training = vb.stream.Training(vb.stream.Parquet("flats.parquet"), ["rent"], None, is_class=False)
+    >>> known = training.survey()
+    >>> rows = vb.stream.StreamedRows(training, known, known.schema(), standard=lambda y: y)
+    >>> matrix, y, weight = rows.taken(known.sample)
+    >>> encoding = rows.cross_fit(matrix, lambda y: y[:, 0], [0, 0], [False, False], most_levels=0, fill=True)
+    >>> windows = vb.stream.Windows(rows, rows.sample(matrix), y, weight)
+    >>> x, y, weight, fold = next(windows.rounds(n_steps=5, batch_size=16, folds=0, first=0, mesh=None))
+    >>> x.shape  # steps, batch, inputs
+    (5, 16, 2)
     """
 
     def __init__(
