@@ -1,6 +1,12 @@
 """Figures of what a model knows: each takes a table or a record, draws it on an `ax`, and returns the `ax`.
 
 Nothing is estimated here: every number drawn was in what was given.
+
+>>> data = vb.datasets.synthetic("f1", n=100)
+>>> model = vb.AdditiveRegressor(clusters=[("x0", "x1"), ("x3",)]).fit(data.x, data.y)
+>>> ax = vb.plot.strengths(model.effects())
+>>> ax.get_xlabel()
+'strength'
 """
 
 import math
@@ -62,6 +68,10 @@ def effect(
 
     Columns of floats are numbers; text, booleans and integers are levels, as in what `model.effect` returns.
     `simultaneous` and `marginal` are for terms of one input; `ax` is one Axes, or for two and three inputs several.
+
+    >>> ax = vb.plot.effect(model.effect("x3"))
+    >>> ax.get_xlabel()
+    'x3'
     """
     n_inputs = _n_inputs(table)
     if n_inputs == 1:
@@ -82,6 +92,9 @@ def curve(
 
     `simultaneous`: `model.effect(term, simultaneous=True)`, an outer band. `marginal`: the data as a histogram beneath,
     columns lower, upper, share; the area of a bar is its share.
+
+    >>> outer = model.effect("x3", simultaneous=True)
+    >>> ax = vb.plot.curve(model.effect("x3"), simultaneous=outer, marginal=model.marginal("x3"), unit="kg")
     """
     _check_inputs(table, 1)
     _check_simultaneous(simultaneous, table)
@@ -147,6 +160,12 @@ def levels(
     """The effect of each level of a category, in the order of the table; of more than 20, the highest and lowest 10.
 
     `marginal`: columns level, share; light bars at the right, the longest for the commonest level.
+
+    >>> means = np.array([-1.0, 0.2, 0.8])
+    >>> table = pd.DataFrame({"city": ["Bonn", "Kiel", "Ulm"], "mean": means, "sd": 0.1})
+    >>> ax = vb.plot.levels(table.assign(lower=means - 0.2, upper=means + 0.2))
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['Bonn', 'Kiel', 'Ulm']
     """
     _check_inputs(table, 1)
     _check_simultaneous(simultaneous, table)
@@ -198,6 +217,10 @@ def surface(table: pd.DataFrame, axes: Any = None, *, unit: str | None = None) -
 
     `axes`: two Axes, or one for the mean alone. Cells are hatched where the band holds 0. So that signs can be told
     apart in grey, contours of the mean are dashed below 0, and few cells of levels have their mean written in them.
+
+    >>> mean, spread = vb.plot.surface(model.effect(("x0", "x1")))
+    >>> mean.get_xlabel(), mean.get_ylabel()
+    ('x0', 'x1')
     """
     _check_inputs(table, 2)
     if axes is None:
@@ -225,6 +248,11 @@ def slices(table: pd.DataFrame, figure_axes: Any = None, *, unit: str | None = N
 
     `figure_axes`: the Axes of the panels; with fewer than there are values, evenly spaced ones are shown. Cells are
     hatched where the band holds 0.
+
+    >>> grid = pd.MultiIndex.from_product([[0.0, 1.0]] * 3, names=["a", "b", "c"]).to_frame(index=False)
+    >>> axes = vb.plot.slices(grid.assign(mean=grid.prod(axis=1), sd=0.1, lower=-0.2, upper=0.8))
+    >>> len(axes)  # a panel for each value of c
+    2
     """
     if _n_inputs(table) != 3:
         raise ValueError(
@@ -265,6 +293,10 @@ def strengths(effects: pd.DataFrame, ax: Axes | None = None, *, most: int = 20, 
     """`model.effects()`: every term's strength with its interval, strongest first, and the probability that it is real.
 
     Terms that are more likely not real (probability below 0.5) are faded.
+
+    >>> ax = vb.plot.strengths(model.effects(), most=3)
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['x3', 'x0', 'x1', '… and 1 more']
     """
     found = _found(effects)
     if most < 1:
@@ -299,6 +331,8 @@ def interactions(effects: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
     Discs are sized by the strength of the main effect, lines by that of the pair, triangles shaded by that of the
     triple; what is more likely not real (probability below 0.5) is dashed. Inputs stand beside those they act with.
+
+    >>> ax = vb.plot.interactions(model.effects())
     """
     found = [row for row in _found(effects) if row.strength > 0]
     mains = {row.term[0]: row.strength for row in found if len(row.term) == 1}
@@ -361,6 +395,10 @@ def sparsity(norms: ArrayLike, ax: Axes | None = None, *, names: Sequence[str] |
     """The norms of the first layer's groups, (sub-networks, inputs), blank where one is exactly 0: not read.
 
     `names`: of the inputs, by default their positions.
+
+    >>> ax = vb.plot.sparsity([[1.0, 0.0], [0.0, 0.5]], names=["size", "rent"])
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('input', 'sub-network')
     """
     matrix = np.asarray(norms, dtype=float)
     if matrix.ndim != 2 or not matrix.size:
@@ -401,6 +439,8 @@ def skeleton(
 
     `layers`: their blocks stand at the head of each column, such as "RB 100 + FB 3". `names`: of the inputs.
     More than 25 inputs are folded by the nodes they go to; a column that is still too long has its middle in one box.
+
+    >>> ax = vb.plot.skeleton(vb.additive(3, clusters=[(0, 1), (2,)], depth=2), layers=vb.random_features([3, 1]))
     """
     if layers is not None and len(layers) != skeleton.depth:
         raise ValueError(
@@ -455,6 +495,10 @@ def waterfall(explanation: pd.DataFrame, ax: Axes | None = None, *, most: int = 
 
     `explanation`: columns term (() is the intercept, the first row), value, mean, lower, upper. What lowers the
     prediction is hatched; terms beyond the `most` largest are added up in one row.
+
+    >>> ax = vb.plot.waterfall(model.explain(data.x[0]))
+    >>> ax.get_yticklabels()[-1].get_text()
+    'total'
     """
     _check_columns(explanation, "explanation", ["term", "value", "mean", "lower", "upper"])
     if not len(explanation) or tuple(explanation["term"].iloc[0]) != ():
@@ -499,7 +543,10 @@ def waterfall(explanation: pd.DataFrame, ax: Axes | None = None, *, most: int = 
 
 
 def calibration(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Observed against expected shares, columns expected, observed, lower, upper, n: on the diagonal all is well."""
+    """Observed against expected shares, columns expected, observed, lower, upper, n: on the diagonal all is well.
+
+    >>> ax = vb.plot.calibration(model.evaluation_.curve())
+    """
     _check_columns(table, "table", ["expected", "observed", "lower", "upper", "n"])
     ax = _axes(ax, (3.8, 3.8))
     ax.plot([0, 1], [0, 1], color=GREY, ls=":", lw=1)
@@ -513,7 +560,13 @@ def calibration(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def training(history: History, ax: Axes | None = None) -> Axes:
-    """`fitted.history`: the ELBO per row and, where it is another number, the score, by which the best step is kept."""
+    """`fitted.history`: the ELBO per row and, where it is another number, the score, by which the best step is kept.
+
+    >>> x, network = np.linspace(-1.0, 1.0, 50)[:, None], vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
+    >>> fitted = vb.fit(network, vb.Gaussian(), x, x, key=jr.key(1), n_steps=50)
+    >>> vb.plot.training(fitted.history).get_ylabel()
+    'per row'
+    """
     step, elbo, score = (np.asarray(part, dtype=float) for part in (history.step, history.elbo, history.score))
     if not len(step) or not len(step) == len(elbo) == len(score):
         raise ValueError(
