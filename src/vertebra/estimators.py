@@ -249,6 +249,11 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
     `stream.Parquet`, which need not fit in memory, and y (as `sample_weight`) the name of a column. `sample_weight`
     counts rows: a weight of 10 is ten equal rows, and as sure as ten.
 
+    >>> data = vb.datasets.synthetic("f1", n=400)
+    >>> model = vb.AdditiveRegressor(random_state=0).fit(data.x, data.y)
+    >>> model.clusters_
+    [('x2',), ('x3',), ('x4',), ('x0', 'x1')]
+
     Parameters
     ----------
     scheme : str
@@ -339,7 +344,13 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         self.conformal = conformal
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveRegressor":
-        """Finds the structure, fits the network on it, and keeps its posterior."""
+        """Finds the structure, fits the network on it, and keeps its posterior.
+
+        >>> flats = pd.DataFrame({"size": data.x[:, 0], "city": np.where(data.x[:, 1] < 0.5, "Bonn", "Kiel")})
+        >>> rent = 10 * flats["size"] + 2.0 * (flats["city"] == "Bonn") + (data.y - data.f)
+        >>> vb.AdditiveRegressor(random_state=0).fit(flats, rent).clusters_
+        [('size',), ('city',)]
+        """
         self._check_additive()
         fit_regressor(self, X, y, sample_weight, self._fit_rows)
         return self
@@ -384,10 +395,20 @@ class AdditiveClassifier(ClassifierPredictions, _Additive):
     Two classes have one logit, of the second; more have one each, and effects are asked for by `output`, the class.
     Parameters and attributes are those of `AdditiveRegressor` (but `likelihood`, `conformal` and `remainder`), with
     `classes_`.
+
+    >>> data = vb.datasets.synthetic("f1", n=400)
+    >>> model = vb.AdditiveClassifier(random_state=0).fit(data.x, data.y > 14)
+    >>> model.classes_.tolist()
+    [False, True]
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveClassifier":
-        """Finds the structure, fits the network on it, and keeps its posterior."""
+        """Finds the structure, fits the network on it, and keeps its posterior.
+
+        >>> clusters = [("x0", "x1"), ("x3",)]
+        >>> vb.AdditiveClassifier(clusters=clusters).fit(data.x, np.where(data.y > 14, "high", "low")).classes_.tolist()
+        ['high', 'low']
+        """
         self._check_additive()
         fit_classifier(self, X, y, sample_weight, self._fit_rows)
         return self
@@ -478,6 +499,12 @@ class _Skeleton(TrainedEstimator):
 class SkeletonRegressor(RegressorPredictions, _Skeleton):
     """Regression by a Bayesian network on any skeleton: what to build is `skeleton` and `scheme`.
 
+    >>> data = vb.datasets.synthetic("f1", n=400)
+    >>> skeleton = vb.additive(10, clusters=[(0, 1), (2,), (3, 4)], depth=1)
+    >>> model = vb.SkeletonRegressor(skeleton, "random_features", n_steps=200, random_state=0).fit(data.x, data.y)
+    >>> model.score(data.x, data.y) > 0.9
+    True
+
     Parameters
     ----------
     skeleton : Skeleton, optional
@@ -530,7 +557,12 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
     _noises = {"auto": Gaussian, **LIKELIHOODS}
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SkeletonRegressor":
-        """Trains the network by the ELBO."""
+        """Trains the network by the ELBO.
+
+        >>> weighted = vb.SkeletonRegressor(skeleton, "random_features", n_steps=200)
+        >>> weighted.fit(data.x, data.y, sample_weight=data.x[:, 0]).skeleton_ == skeleton
+        True
+        """
         self._check_settings(self.scheme, list(SCHEMES))
         if self.scheme == "deep_ensemble" and self.likelihood not in NOISES_OF_ENSEMBLES:
             raise ValueError(
@@ -555,10 +587,21 @@ class SkeletonClassifier(ClassifierPredictions, _Skeleton):
     """Classification by a Bayesian network on any skeleton. Parameters as for `SkeletonRegressor`.
 
     `scheme="auto"` is "random_features", and there are no ensembles.
+
+    >>> data = vb.datasets.synthetic("f1", n=400)
+    >>> skeleton = vb.additive(10, clusters=[(0, 1), (2,), (3, 4)], depth=1)
+    >>> model = vb.SkeletonClassifier(skeleton, n_steps=200, random_state=0).fit(data.x, data.y > 14)
+    >>> model.score(data.x, data.y > 14) > 0.85
+    True
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SkeletonClassifier":
-        """Trains the network by the ELBO."""
+        """Trains the network by the ELBO.
+
+        >>> words = vb.SkeletonClassifier(skeleton, n_steps=200).fit(data.x, np.where(data.y > 14, "high", "low"))
+        >>> words.classes_.tolist()
+        ['high', 'low']
+        """
         self._check_settings(self.scheme, SCHEMES_OF_TERMS)
         fit_classifier(self, X, y, sample_weight, self._fit_rows)
         return self

@@ -34,6 +34,11 @@ class Explanations(TableEstimator):
     ) -> pd.DataFrame:
         """Every term found, strongest first.
 
+        >>> model.effects()["term"][0]
+        ('x3',)
+        >>> model.effects(order=2)["term"].tolist()
+        [('x0', 'x1')]
+
         Parameters
         ----------
         order : int, optional
@@ -88,6 +93,9 @@ class Explanations(TableEstimator):
         """The rows of `effects` of order 2 and more whose expected share of false ones is at most `fdr`.
 
         Without the term of all inputs, which stands for what no interaction of few inputs explains.
+
+        >>> model.interactions(fdr=0.05)["term"].tolist()
+        [('x0', 'x1')]
         """
         table = self.effects(level=level, baseline=baseline, output=output)
         if not 0.0 < fdr < 1.0:
@@ -106,6 +114,10 @@ class Explanations(TableEstimator):
         points: int | None = None,
     ) -> pd.DataFrame:
         """One term as a function of its inputs, in their units and levels: mean, sd and a band of f, not of y.
+
+        >>> effect = model.effect(("x0", "x1"), points=5, simultaneous=True)
+        >>> list(effect), len(effect)
+        (['x0', 'x1', 'mean', 'sd', 'lower', 'upper'], 25)
 
         Parameters
         ----------
@@ -144,7 +156,12 @@ class Explanations(TableEstimator):
         return pd.concat(columns, axis=1)
 
     def eval_terms(self, X: Any, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
-        """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it."""
+        """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it.
+
+        >>> terms = model.eval_terms(data.x)
+        >>> np.allclose(terms.sum(axis=1), model.predict_f(data.x)[0])
+        True
+        """
         x = self._x(X)
         local = self._surface.local(x, self._latent(output), self._baseline(baseline))
         unit = self._unit(output)
@@ -156,6 +173,10 @@ class Explanations(TableEstimator):
 
     def explain(self, row: Any, level: float = 0.95, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
         """One prediction taken apart on the link scale: the intercept, then what each term adds, largest first.
+
+        >>> parts = model.explain(data.x[0])
+        >>> parts["term"][0], np.allclose(parts["mean"].sum(), model.predict_f(data.x[:1])[0])
+        ((), True)
 
         Parameters
         ----------
@@ -184,13 +205,24 @@ class Explanations(TableEstimator):
         return pd.DataFrame(rows, columns=["term", "value", "mean", "sd", "lower", "upper"])
 
     def to_onnx(self, path: Any) -> None:
-        """Writes the model as an ONNX file: mean, sd and every term as named outputs (needs `vertebra[onnx]`)."""
+        """Writes the model as an ONNX file: mean, sd and every term as named outputs (needs `vertebra[onnx]`).
+
+        >>> import onnxruntime
+        >>> model.to_onnx("model.onnx")
+        >>> [output.name for output in onnxruntime.InferenceSession("model.onnx").get_outputs()][:2]
+        ['mean', 'sd']
+        """
         from vertebra.export import to_onnx
 
         to_onnx(self, path)
 
     def to_tables(self, path: Any) -> None:
-        """Writes the mean of f as plain tables (.npz), which `vertebra.serving` predicts from with NumPy alone."""
+        """Writes the mean of f as plain tables (.npz), which `vertebra.serving` predicts from with NumPy alone.
+
+        >>> model.to_tables("model.npz")
+        >>> vb.serving.load("model.npz").predict_f(data.x).shape
+        (400,)
+        """
         from vertebra.compact import to_tables
 
         to_tables(self, path)
@@ -200,6 +232,11 @@ class Explanations(TableEstimator):
 
         Accuracy is that on `X`, `y`, rows that were not fitted, where they are given; else on the rows of the fit, each
         left out in turn. Needs `vertebra[report]`.
+
+        >>> model.report("report.html")
+        >>> with open("report.html", encoding="utf-8") as page:
+        ...     "x3" in page.read()
+        True
         """
         from vertebra.report import write
 

@@ -50,7 +50,12 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         return next(name for name, kind in LIKELIHOODS.items() if type(self._likelihood) is kind)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean of y; with `return_std` also its sd, the noise and the uncertainty of f together."""
+        """The mean of y; with `return_std` also its sd, the noise and the uncertainty of f together.
+
+        >>> mean, sd = model.predict(data.x, return_std=True)
+        >>> vb.metrics.rmse(data.y, mean) < 1.5, sd.shape
+        (True, (400,))
+        """
         predictive = self._predictive(X, with_variance=return_std or self.likelihood == "poisson")
         mean = self._in_units(predictive.mean())
         if not return_std:
@@ -59,7 +64,12 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         return self._shaped(mean), self._shaped(self._y_scale * np.sqrt(variance))
 
     def predict_f(self, X: Any) -> Any:
-        """Mean and sd of f itself on the link scale, without the noise."""
+        """Mean and sd of f itself on the link scale, without the noise.
+
+        >>> mean, sd = model.predict_f(data.x)
+        >>> bool((sd < model.predict(data.x, return_std=True)[1]).all())
+        True
+        """
         predictive = self._predictive(X)
         each = self._likelihood.latent_per_target
         mean = self._y_mean + self._y_scale * predictive.f_mean[:, ::each]
@@ -69,6 +79,10 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         """Two parts of the sd of y: `aleatoric`, the noise, and `epistemic`, what more data would take away.
 
         Each (n,), or (n, targets); their squares sum to the square of the sd that `predict` gives.
+
+        >>> aleatoric, epistemic = model.predict_uncertainty(data.x)
+        >>> bool(epistemic.mean() < aleatoric.mean())  # more data would be of little use
+        True
         """
         predictive = self._predictive(X)
         parts = (np.sqrt(predictive.aleatoric()), np.sqrt(predictive.epistemic()))
@@ -79,6 +93,10 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
 
         With `conformal=True` at fit, they hold with at least this probability whatever the distribution of y, as long
         as new rows come from where the old ones came from; and with these very rows set aside, nine times in ten.
+
+        >>> lower, upper = model.predict_interval(data.x, level=0.9).T
+        >>> 0.8 < vb.metrics.coverage(data.y, lower, upper) < 1.0
+        True
         """
         check_level(level)
         scores = getattr(self, "_conformal", None)
@@ -93,7 +111,11 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         return limits[..., 0] if self._single else limits
 
     def predict_quantiles(self, X: Any, q: Any) -> Any:
-        """Quantiles of y, (n, len(q)); (n, len(q), targets) for several targets."""
+        """Quantiles of y, (n, len(q)); (n, len(q), targets) for several targets.
+
+        >>> model.predict_quantiles(data.x, [0.1, 0.5, 0.9]).shape
+        (400, 3)
+        """
         levels = np.asarray(q, dtype=float)
         if levels.ndim != 1 or not len(levels) or ((levels <= 0) | (levels >= 1)).any():
             raise ValueError(f"`q` must be a list of levels between 0 and 1, got {q!r}.")
@@ -101,7 +123,13 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         return quantiles[..., 0] if self._single else quantiles
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: int | None = None) -> Any:
-        """Draws of y, (n, n_samples): each a function of the posterior plus noise."""
+        """Draws of y, (n, n_samples): each a function of the posterior plus noise.
+
+        >>> draws = model.sample_y(data.x, n_samples=20, random_state=0)
+        >>> draws.shape
+        (400, 20)
+        >>> largest = draws.max(axis=0)  # of all rows, with its uncertainty
+        """
         x = self._x(X)
         check_count(n_samples=n_samples)
         seed = seed_of(random_state)
@@ -110,7 +138,11 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         return draws[..., 0] if self._single else draws
 
     def log_prob(self, X: Any, y: Any) -> Any:
-        """log p(y | X) of each row, in the units of y; summed over targets."""
+        """log p(y | X) of each row, in the units of y; summed over targets.
+
+        >>> model.log_prob(data.x, data.y).shape
+        (400,)
+        """
         predictive = self._predictive(X)
         targets = np.asarray(y, dtype=float).reshape(len(predictive.f_mean), -1)
         if targets.shape[1] != len(self._y_scale):
@@ -119,7 +151,13 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         return np.sum(density - np.log(self._y_scale), axis=1)
 
     def evaluate(self, X: Any, y: Any, sample_weight: Any = None) -> Evaluation:
-        """Scores and calibration on rows that were not fitted, beside a linear model and the mean."""
+        """Scores and calibration on rows that were not fitted, beside a linear model and the mean.
+
+        >>> new = vb.datasets.synthetic("f1", n=400, seed=1)
+        >>> scores = model.evaluate(new.x, new.y).scores
+        >>> scores["model"]["rmse"] < scores["linear"]["rmse"] < scores["mean"]["rmse"]
+        True
+        """
         self._check_fitted()
         matrix = self.schema_.matrix(X, type(self).__name__)
         targets = _numbers(y, type(self).__name__)
@@ -218,29 +256,53 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
     _likelihood: Likelihood
 
     def predict_proba(self, X: Any) -> Any:
-        """P(class | X), (n, classes): the uncertainty of f is averaged over."""
+        """P(class | X), (n, classes): the uncertainty of f is averaged over.
+
+        >>> probability = model.predict_proba(data.x)
+        >>> probability.shape, np.allclose(probability.sum(axis=1), 1.0)
+        ((400, 2), True)
+        """
         x = self._x(X)
         return Predictive(self._likelihood, *self._surface.moments(x)).probabilities()
 
     def predict_f(self, X: Any) -> Any:
-        """Mean and sd of f on the logit scale, (n,) or (n, classes); the terms of `eval_terms` sum to the mean."""
+        """Mean and sd of f on the logit scale, (n,) or (n, classes); the terms of `eval_terms` sum to the mean.
+
+        >>> mean, sd = model.predict_f(data.x)
+        >>> mean.shape, sd.shape
+        ((400,), (400,))
+        """
         x = self._x(X)
         mean, variance = self._surface.moments(x)
         return tuple(part[:, 0] if part.shape[1] == 1 else part for part in (mean, np.sqrt(variance)))
 
     def predict(self, X: Any) -> Any:
-        """The most probable class."""
+        """The most probable class.
+
+        >>> bool(np.mean(model.predict(data.x) == (data.y > 14)) > 0.85)
+        True
+        """
         p = self.predict_proba(X)
         return self.classes_[np.argmax(p, axis=1)]
 
     def log_prob(self, X: Any, y: Any) -> Any:
-        """log P(y | X) of each row."""
+        """log P(y | X) of each row.
+
+        >>> bool(np.exp(model.log_prob(data.x, data.y > 14)).mean() > 0.75)
+        True
+        """
         probabilities = self.predict_proba(X)
         codes = self._codes(y)
         return np.log(np.maximum(probabilities[np.arange(len(codes)), codes], 1e-300))
 
     def evaluate(self, X: Any, y: Any, sample_weight: Any = None) -> Evaluation:
-        """Scores and calibration on rows that were not fitted, beside a linear model and the shares of the classes."""
+        """Scores and calibration on rows that were not fitted, beside a linear model and the shares of the classes.
+
+        >>> new = vb.datasets.synthetic("f1", n=400, seed=1)
+        >>> scores = model.evaluate(new.x, new.y > 14).scores
+        >>> scores["model"]["log_loss"] < scores["linear"]["log_loss"] < scores["shares"]["log_loss"]
+        True
+        """
         self._check_fitted()
         matrix = self.schema_.matrix(X, type(self).__name__)
         y = column_or_1d(np.asarray(y))
@@ -256,7 +318,11 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
         return of_classes(method, predictive.probabilities(), codes, weight, linear=linear, shares=shares)
 
     def decision_function(self, X: Any) -> Any:
-        """The logit of the second class's probability, (n,); of more classes their log probabilities, (n, classes)."""
+        """The logit of the second class's probability, (n,); of more classes their log probabilities, (n, classes).
+
+        >>> bool(np.all((model.decision_function(data.x) > 0) == model.predict(data.x)))
+        True
+        """
         p = np.maximum(self.predict_proba(X), 1e-300)
         return np.log(p[:, 1]) - np.log(p[:, 0]) if p.shape[1] == 2 else np.log(p)
 
