@@ -3,8 +3,7 @@
 The dual is what an activation does to a covariance in a network of infinite width (eq. 2 of the paper): in closed form
 where one is known, by quadrature otherwise.
 
->>> one, half = jnp.array(1.0), jnp.array(0.5)
->>> round(float(vb.activations.dual("relu")(one, half, one)), 3)
+>>> round(float(vb.activations.dual("relu")(*jnp.array([1.0, 0.5, 1.0]))), 3)
 0.304
 """
 
@@ -63,7 +62,7 @@ class PolynomialActivation(eqx.Module):
     """σ(u) = Σ_m c_m u^m, whose dual is a polynomial in the covariance.
 
     >>> square = vb.activations.PolynomialActivation((0.0, 0.0, 1.0))
-    >>> print(square.dual(one, half, one))  # E u²v² = 1 + 2 Cov²
+    >>> print(square.dual(*jnp.array([1.0, 0.5, 1.0])))  # E u²v² = 1 + 2 Cov²
     1.5
     """
 
@@ -104,7 +103,7 @@ def monomial(degree: int) -> PolynomialActivation:
 def hermite(degree: int) -> PolynomialActivation:
     """σ(u) = He_degree(u)/√degree!: at unit variance its dual is the covariance to that power (Daniely et al.).
 
-    >>> round(float(vb.activations.hermite(2).dual(one, half, one)), 3)
+    >>> round(float(vb.activations.hermite(2).dual(*jnp.array([1.0, 0.5, 1.0]))), 3)
     0.25
     """
     if degree < 0:
@@ -119,7 +118,7 @@ def dual(activation: str | Activation) -> DualActivation:
     Quadrature converges fast for smooth activations; for one of your own with a kink expect errors of 1e-3, with a jump
     of 0.05.
 
-    >>> round(float(vb.activations.dual("step")(one, half, one)), 3)  # how often u and v are both above 0
+    >>> round(float(vb.activations.dual("step")(*jnp.array([1.0, 0.5, 1.0]))), 3)  # how often u and v are both above 0
     0.333
     """
     if isinstance(activation, PolynomialActivation):
@@ -189,7 +188,7 @@ def _quadrature(function: Activation, uu: Array, uv: Array, vv: Array) -> Array:
 def arc_cosine_1(cosine: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """(sin θ + (π − θ) cos θ)/2π; its derivative (π − θ)/2π is finite at θ = 0, where that of θ is not.
 
-    >>> round(float(vb.activations.arc_cosine_1(half)), 3)  # the dual of relu at unit variance
+    >>> round(float(vb.activations.arc_cosine_1(jnp.array(0.5))), 3)  # the dual of relu at unit variance
     0.304
     """
     cosine = jnp.clip(cosine, -1.0, 1.0)
@@ -206,7 +205,7 @@ def _(primals, tangents):
 def arc_cosine_0(cosine: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """(π − θ)/2π; its slope 1/(2π sin θ), infinite at θ = 0 and π, is held to what rounding can tell apart.
 
-    >>> round(float(vb.activations.arc_cosine_0(half)), 3)  # the dual of step
+    >>> round(float(vb.activations.arc_cosine_0(jnp.array(0.5))), 3)  # the dual of step
     0.333
     """
     return (jnp.pi - jnp.arccos(jnp.clip(cosine, -1.0, 1.0))) / (2.0 * jnp.pi)

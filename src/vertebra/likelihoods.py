@@ -31,6 +31,7 @@ class Likelihood(eqx.Module):
 
     `latent_per_target` values of f stand behind each target, side by side.
 
+    >>> f = jnp.array([[[0.0]], [[2.0]]])  # two draws of one row
     >>> print(vb.Gaussian(scale=1.0).quantiles(f, [0.5]).round(2))
     [[[1.]]]
     """
@@ -242,7 +243,7 @@ class HeteroscedasticGaussian(Likelihood):
 class StudentT(Likelihood):
     """y = f + scale · t, t Student's with learned degrees of freedom above 2: noise with heavy tails.
 
-    >>> print(vb.StudentT(scale=1.0, degrees=4.0).conditional_variance(f[0]).round(2))
+    >>> print(vb.StudentT(scale=1.0, degrees=4.0).conditional_variance(jnp.zeros((1, 1))).round(2))  # 4/(4 − 2)
     [[2.]]
     """
 
@@ -289,6 +290,7 @@ class StudentT(Likelihood):
 class Bernoulli(Likelihood):
     """P(y = 1) = 1/(1 + e^{−f}) for y in {0, 1}.
 
+    >>> f = jnp.array([[[0.0]], [[2.0]]])  # two draws of one row
     >>> round(float(vb.Bernoulli().mean(f)[0, 0]), 2)
     0.69
     """
@@ -319,6 +321,7 @@ class Bernoulli(Likelihood):
 class Poisson(Likelihood):
     """y ~ Poisson(e^f) for counts.
 
+    >>> f = jnp.array([[[0.0]], [[2.0]]])  # two draws of one row
     >>> round(float(vb.Poisson().mean(f)[0, 0]), 2)  # (e⁰ + e²)/2
     4.19
     """
