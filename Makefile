@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check docs bench reproduce reproduce-quick clean
+.PHONY: demo test check docs examples bench reproduce reproduce-quick clean
 
 demo: $(READY)
 	$(BIN)/vertebra demo
@@ -18,6 +18,10 @@ check: $(READY)
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build --strict
+
+# The pages of docs/examples. Tables are read from the folder VERTEBRA_DATA, and without it fetched.
+examples: $(READY)
+	$(BIN)/python examples/render.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py
