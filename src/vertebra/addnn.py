@@ -17,7 +17,7 @@ from vertebra.polynomials import Term, maximal, subsets
 from vertebra.structure import Model, Structure, fit_basis, grown, model_of, most_columns, search, strongest
 from vertebra.sums import CHUNK, Everything, Rows, Streamed, centred_on
 from vertebra.systems import DEGREE, System, system_of
-from vertebra.terms import SumOfTerms
+from vertebra.terms import SumOfTerms, triangular
 from vertebra.working import Classes, Plain, Response, Working, between, left_out
 
 N_REWEIGHTINGS = 12
@@ -377,7 +377,7 @@ def _posterior(basis: Basis, model: Model | None, rows: Rows, rng):
     if basis.n_columns <= MAX_EXACT:
         posterior = averaged(model.evidence, posterior, rng=rng)
     mean, root = with_constant(posterior, model.evidence.products, model.rows.total)
-    return mean, root, posterior.noise_variance
+    return mean, triangular(root), posterior.noise_variance
 
 
 def _constant(basis: Basis, rows: Rows):

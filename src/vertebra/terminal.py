@@ -92,7 +92,11 @@ def say_fit(say: Console, model: Any) -> None:
         table = plain_table("", *(printable(score_words(name, model.target_names_)) for name in scores))
         for who, own in evaluation.scores.items():
             values = [own.get(name, math.nan) for name in scores]
-            table.add_row(who, *("" if math.isnan(value) else f"{value:.4g}" for value in values))
+            shown = [
+                f"{round(v, 4) + 0.0:.4f}" if n.startswith("r2") else f"{v:.4g}"
+                for n, v in zip(scores, values, strict=True)
+            ]
+            table.add_row(who, *("" if text == "nan" else text for text in shown))
         words = f"\nAccuracy on {evaluation.n:,} rows ({printable(evaluation.method)}):"
         say.print(words, style="bold", soft_wrap=True)
         say.print(table)

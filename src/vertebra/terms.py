@@ -5,6 +5,7 @@ Predictions, components and strengths are linear algebra: a product of functions
 gathers what all terms that hold T add there: Π_{i∈T} (φ(x_i) − φ(x⁰_i)) Π_{j∉T} φ(x⁰_j).
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from vertebra.threads import cores, results
 
 # Rows evaluated at once, and from which threads share the work.
 CHUNK, ROWS_FOR_THREADS = 4096, 20_000
+# Roots of so many columns are multiplied in groups, by their rows that are not zero.
+MANY_COLUMNS, N_GROUPS = 64, 4
 
 
 class Part(NamedTuple):
@@ -46,8 +49,16 @@ class SumOfTerms(NamedTuple):
         return [system(x[:, i]) if i in read else none for i, system in enumerate(self.basis.systems)]
 
     def features(self, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n m1"]:
-        """(1, Φ)."""
-        return np.concatenate([np.ones((len(x), 1)), self.basis(self.values(x))], axis=1)
+        """(1, Φ). It lies column by column, as its columns are made and multiplied fastest."""
+        values = [np.ascontiguousarray(own.T) for own in self.values(x)]
+        phi = np.empty((self.basis.n_columns + 1, len(x)))
+        phi[0] = 1.0
+        for block, place in zip(self.basis.blocks, self.basis.slices, strict=True):
+            own, (first, *others) = phi[place.start + 1 : place.stop + 1], block.term
+            np.take(values[first], block.index[:, 0], axis=0, out=own)
+            for axis, i in enumerate(others, start=1):
+                own *= values[i][block.index[:, axis]]
+        return phi.T
 
     def mean(self, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n outputs"]:
         weights = np.stack(self.means, axis=1)
@@ -57,12 +68,16 @@ class SumOfTerms(NamedTuple):
         self, x: Float[np.ndarray, "n p"]
     ) -> tuple[Float[np.ndarray, "n outputs"], Float[np.ndarray, "n outputs"]]:
         """Mean and variance of f."""
-        weights = np.stack(self.means, axis=1)
+        weights, roots = np.stack(self.means, axis=1), [_without_zeros(root) for root in self.roots]
 
         def moments(part):
             phi = self.features(part)
-            variance = [np.einsum("nk,nk->n", own, own) for own in (phi @ root for root in self.roots)]
-            return phi @ weights, np.stack(variance, axis=1)
+            variance = np.zeros((len(part), len(roots)))
+            for k, own in enumerate(roots):
+                for start, columns in own:
+                    spread = phi[:, start:] @ columns
+                    variance[:, k] += np.einsum("nk,nk->n", spread, spread)
+            return phi @ weights, variance
 
         means, variances = zip(*_by_chunks(moments, x), strict=True)
         return np.concatenate(means), np.concatenate(variances)
@@ -139,6 +154,18 @@ class SumOfTerms(NamedTuple):
         """‖I_T‖₂ of each draw of the coefficients."""
         w = part.lift @ coefficients
         return np.sqrt(np.maximum(np.sum(w * (self.norm(part) @ w), axis=0), 0.0))
+
+
+def triangular(root: Float[np.ndarray, "m k"]) -> Float[np.ndarray, "m j"]:
+    """L with L Lᵀ = R Rᵀ and zeros above its diagonal, which need not be multiplied with."""
+    return np.linalg.qr(root.T, mode="r").T
+
+
+def _without_zeros(root) -> list[tuple[int, Float[np.ndarray, "_ _"]]]:
+    """Groups of columns, each from the row on where it begins: all rows, unless the root is triangular."""
+    edges = np.linspace(0, root.shape[1], N_GROUPS + 1).astype(int) if root.shape[1] >= MANY_COLUMNS else (0, None)
+    starts = [0 if root[:start, start:end].any() else start for start, end in itertools.pairwise(edges)]
+    return [(s, root[s:, start:end]) for s, (start, end) in zip(starts, itertools.pairwise(edges), strict=True)]
 
 
 def _by_chunks(work, x):
