@@ -24,6 +24,7 @@ import matplotlib as mpl
 import numpy as np
 from additive import bands
 from scipy.special import expit, ndtr
+from scipy.stats import binomtest
 from scipy.stats import t as student
 
 mpl.use("Agg")
@@ -114,9 +115,11 @@ def copies(task: Task, rng: np.random.Generator, n: int) -> Sample:
 
 
 def rows(task: Task, rng: np.random.Generator, n: int) -> Sample:
-    """f1, few rows."""
+    """f1, few rows; or with the terms given, every input alone, so that nothing is chosen."""
     x = uniform(rng, min(n, int(task.severity)))
-    return Sample(f1, x, f1(x) + gaussian(NOISE)(rng, len(x)), {"": uniform(rng, N_TEST)}, gaussian(NOISE))
+    y = f1(x) + gaussian(NOISE)(rng, len(x))
+    settings = {"clusters": [(i,) for i in range(N_INPUTS)]} if task.fit == "inputs alone" else {}
+    return Sample(f1, x, y, {"": uniform(rng, N_TEST)}, gaussian(NOISE), settings)
 
 
 def tails(task: Task, rng: np.random.Generator, n: int) -> Sample:
@@ -168,8 +171,10 @@ def step_of(width: float) -> SumOfParts:
 
 
 def steps(task: Task, rng: np.random.Generator, n: int) -> Sample:
-    """Near a step: x0 within 0.03 of it."""
-    function, x, near = step_of(task.severity), uniform(rng, n), uniform(rng, N_TEST)
+    """Near a step: x0 within 0.03 of it. With four times the rows, rough functions are tried."""
+    function, near = step_of(task.severity), uniform(rng, N_TEST)
+    n = 4 * n if task.fit == "more rows" else n
+    x = uniform(rng, n)
     near[:, 0] = 0.3 + 0.03 * (2.0 * rng.random(N_TEST) - 1.0)
     tests = {"": uniform(rng, N_TEST), "near": near}
     return Sample(function, x, function(x) + rng.standard_normal(n), tests, gaussian(1.0))
@@ -206,25 +211,32 @@ def outside(task: Task, rng: np.random.Generator, n: int) -> Sample:
 
 
 class Case(NamedTuple):
-    """How it is drawn and run: `axis` names the severity."""
+    """How it is drawn, at which severities, and what else is fitted, at which of them; `axis` names the severity."""
 
     sample: Callable[..., Sample]
     axis: str
     severities: tuple[float, ...]
-    fits: tuple[str, ...] = ("default",)
+    others: dict[str, tuple[float, ...]] = {}
+
+    @property
+    def fits(self) -> dict[str, tuple[float, ...]]:
+        return {"default": self.severities, **self.others}
 
 
+DISTANCES = 0.0, 0.1, 0.25, 0.5, 1.0
 CASES = {
     "correlated": Case(correlated, "correlation of all inputs", (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)),
-    "copies": Case(copies, "correlation within two pairs", (0.0, 0.9, 0.97, 0.99, 0.999)),
-    "rows": Case(rows, "rows", (1000.0, 500.0, 200.0, 100.0, 50.0)),
-    "tails": Case(tails, "degrees of freedom of the noise", (np.inf, 5.0, 3.0, 2.0), ("default", "student_t")),
-    "outliers": Case(outliers, "share of cells wrong", (0.0, 0.01, 0.03, 0.1), ("default", "blanked")),
-    "threefold": Case(functools.partial(together, order=3), "strength / noise sd", (1.0, 0.5, 0.3, 0.2, 0.15, 0.1)),
-    "fourfold": Case(functools.partial(together, order=4), "strength / noise sd", (1.0, 0.5, 0.3, 0.2, 0.1)),
-    "steps": Case(steps, "width of the steps / range", (0.5, 0.2, 0.1, 0.05, 0.0)),
-    "groups": Case(groups, "share of the noise that groups have", (0.0, 0.1, 0.3, 0.6), ("default", "group")),
-    "outside": Case(outside, "distance outside / range", (0.0, 0.1, 0.25, 0.5, 1.0), ("default", "conformal")),
+    "copies": Case(copies, "correlation within two pairs", (0.0, 0.5, 0.8, 0.9, 0.99)),
+    "rows": Case(rows, "rows", (1000.0, 500.0, 200.0, 100.0, 50.0), {"inputs alone": (200.0, 100.0, 50.0)}),
+    "tails": Case(
+        tails, "degrees of freedom of the noise", (np.inf, 5.0, 3.0, 2.0), {"student_t": (np.inf, 5.0, 3.0, 2.0)}
+    ),
+    "outliers": Case(outliers, "share of cells wrong", (0.0, 0.01, 0.03, 0.1), {"blanked": (0.01, 0.03, 0.1)}),
+    "threefold": Case(functools.partial(together, order=3), "strength / noise sd", (0.1, 0.15, 0.2, 0.3, 0.5)),
+    "fourfold": Case(functools.partial(together, order=4), "strength / noise sd", (0.2, 0.5, 1.0, 2.0)),
+    "steps": Case(steps, "width of the steps / range", (0.5, 0.2, 0.1, 0.05, 0.0), {"more rows": (0.5, 0.0)}),
+    "groups": Case(groups, "share of the noise that groups have", (0.0, 0.1, 0.3, 0.6), {"group": (0.3, 0.6)}),
+    "outside": Case(outside, "distance outside / range", DISTANCES, {"conformal": DISTANCES}),
 }
 
 
@@ -235,8 +247,8 @@ def tasks(quick: bool) -> list[Task]:
         Task(name, fit, severity, seed)
         for seed in seeds
         for name, case in CASES.items()
-        for fit in case.fits
-        for severity in (case.severities[:: len(case.severities) - 1] if quick else case.severities)
+        for fit, severities in case.fits.items()
+        for severity in (severities[:: len(severities) - 1] if quick else severities)
     ]
 
 
@@ -360,99 +372,78 @@ class Line(NamedTuple):
 class Panel(NamedTuple):
     title: str
     lines: tuple[Line, ...]
-    log: bool = False
+    legend: str = "best"
 
 
-INPUTS_AND_INTERACTIONS = ("inputs", "interactions")
-
-
-def of_terms(label: str, style: tuple[str, str], fit: str = "default", case: str = "") -> Line:
-    return Line(label, style, tuple(f"{label.split(',')[0]} {each}" for each in INPUTS_AND_INTERACTIONS), fit, case)
-
-
-RMSE, HOLD, TERMS, WARN = "RMSE of f", "95 % intervals hold", "terms per fit", "share of fits"
-WARNED = Line("with a warning", FIRST, ("warned",))
-FIGURES = {
-    "correlated": (
-        Panel(
-            RMSE, (Line("where rows are", FIRST, ("rmse",)), Line("inputs unrelated", SECOND, ("rmse product",))), True
+RMSE, HOLD, TERMS, SAID = "RMSE of f", "95 % intervals hold", "terms per fit", "what the model says"
+MISSED, FALSE = ("missed inputs", "missed interactions"), ("false inputs", "false interactions")
+IN_ALL = (
+    Panel(TERMS, (Line("missed", FIRST, MISSED), Line("false", SECOND, FALSE))),
+    Panel(
+        SAID,
+        (
+            Line("share of fits that warn", FIRST, ("warned",)),
+            Line("probabilities too high by", SECOND, ("overstated",)),
         ),
-        Panel(
-            HOLD,
-            (
-                Line("f", FIRST, ("coverage f",)),
-                Line("f, inputs unrelated", SECOND, ("coverage f product",)),
-                Line("effects", THIRD, ("coverage bands",)),
-            ),
-        ),
-        Panel(TERMS, (of_terms("missed", FIRST), of_terms("false", SECOND))),
-        Panel(WARN, (WARNED,)),
     ),
-    "copies": (
-        Panel(
-            RMSE, (Line("where rows are", FIRST, ("rmse",)), Line("inputs unrelated", SECOND, ("rmse product",))), True
+)
+OF_DEPENDENCE = (
+    Panel(RMSE, (Line("where rows are", FIRST, ("rmse",)), Line("inputs unrelated", SECOND, ("rmse product",)))),
+    Panel(
+        HOLD,
+        (
+            Line("f", FIRST, ("coverage f",)),
+            Line("f, inputs unrelated", SECOND, ("coverage f product",)),
+            Line("effects", THIRD, ("coverage bands",)),
         ),
-        Panel(
-            HOLD,
-            (
-                Line("f", FIRST, ("coverage f",)),
-                Line("f, inputs unrelated", SECOND, ("coverage f product",)),
-                Line("effects", THIRD, ("coverage bands",)),
-            ),
-        ),
-        Panel(TERMS, (of_terms("missed", FIRST), of_terms("false", SECOND))),
-        Panel(WARN, (WARNED,)),
     ),
-    "rows": (
-        Panel(RMSE, (Line("f", FIRST, ("rmse",)),), True),
-        Panel(
-            HOLD,
-            (
-                Line("f", FIRST, ("coverage f",)),
-                Line("effects", THIRD, ("coverage bands",)),
-                Line("new y", SECOND, ("coverage y",)),
-            ),
-        ),
-        Panel(TERMS, (of_terms("missed", FIRST), of_terms("false", SECOND))),
-        Panel(WARN, (WARNED,)),
-    ),
-    "tails": (
-        Panel(RMSE, (Line("default", FIRST, ("rmse",)), Line("student_t", SECOND, ("rmse",), "student_t"))),
+    *IN_ALL,
+)
+
+
+def against(fit: str, label: str) -> tuple[Panel, ...]:
+    """The default, and what is done about it."""
+    return (
+        Panel(RMSE, (Line("default", FIRST, ("rmse",)), Line(label, SECOND, ("rmse",), fit))),
         Panel(
             HOLD,
             (
                 Line("f, default", FIRST, ("coverage f",)),
-                Line("f, student_t", SECOND, ("coverage f",), "student_t"),
+                Line(f"f, {label}", SECOND, ("coverage f",), fit),
                 Line("new y, default", THIRD, ("coverage y",)),
             ),
         ),
         Panel(
             TERMS,
             (
-                of_terms("missed, default", FIRST),
-                of_terms("missed, student_t", SECOND, "student_t"),
-                of_terms("false, default", THIRD),
+                Line("missed, default", FIRST, MISSED),
+                Line(f"missed, {label}", SECOND, MISSED, fit),
+                Line("false, default", THIRD, FALSE),
             ),
         ),
-        Panel(WARN, (WARNED,)),
-    ),
-    "outliers": (
-        Panel(RMSE, (Line("default", FIRST, ("rmse",)), Line("made gaps", SECOND, ("rmse",), "blanked"))),
+        IN_ALL[1],
+    )
+
+
+FIGURES = {
+    "correlated": OF_DEPENDENCE,
+    "copies": OF_DEPENDENCE,
+    "rows": (
+        Panel(RMSE, (Line("default", FIRST, ("rmse",)), Line("inputs alone", SECOND, ("rmse",), "inputs alone"))),
         Panel(
-            HOLD, (Line("f, default", FIRST, ("coverage f",)), Line("f, made gaps", SECOND, ("coverage f",), "blanked"))
-        ),
-        Panel(
-            TERMS,
+            HOLD,
             (
-                of_terms("missed, default", FIRST),
-                of_terms("missed, made gaps", SECOND, "blanked"),
-                of_terms("false, default", THIRD),
+                Line("f", FIRST, ("coverage f",)),
+                Line("f, inputs alone", SECOND, ("coverage f",), "inputs alone"),
+                Line("effects", THIRD, ("coverage bands",)),
             ),
         ),
-        Panel(WARN, (WARNED,)),
+        *IN_ALL,
     ),
+    "tails": against("student_t", "student_t"),
+    "outliers": against("blanked", "made gaps"),
     "orders": (
-        Panel(RMSE, (Line("3 inputs", FIRST, ("rmse",)), Line("4 inputs", SECOND, ("rmse",), case="fourfold")), True),
+        Panel(RMSE, (Line("3 inputs", FIRST, ("rmse",)), Line("4 inputs", SECOND, ("rmse",), case="fourfold"))),
         Panel(
             HOLD,
             (
@@ -463,69 +454,82 @@ FIGURES = {
         Panel(
             TERMS,
             (
-                of_terms("missed, 3 inputs", FIRST),
-                of_terms("missed, 4 inputs", SECOND, case="fourfold"),
-                of_terms("false, 4 inputs", THIRD, case="fourfold"),
+                Line("missed, 3 inputs", FIRST, MISSED),
+                Line("missed, 4 inputs", SECOND, MISSED, case="fourfold"),
+                Line("false, 4 inputs", THIRD, FALSE, case="fourfold"),
             ),
         ),
-        Panel(WARN, (WARNED._replace(label="warned, 4 inputs", style=SECOND, case="fourfold"),)),
+        Panel(
+            f"{SAID}, 4 inputs",
+            (
+                Line("share of fits that warn", FIRST, ("warned",), case="fourfold"),
+                Line("probabilities too high by", SECOND, ("overstated",), case="fourfold"),
+            ),
+        ),
     ),
     "steps": (
-        Panel(RMSE, (Line("everywhere", FIRST, ("rmse",)), Line("near a step", SECOND, ("rmse near",)))),
+        Panel(
+            RMSE,
+            (
+                Line("everywhere", FIRST, ("rmse",)),
+                Line("near a step", SECOND, ("rmse near",)),
+                Line("2000 rows", THIRD, ("rmse",), "more rows"),
+            ),
+        ),
         Panel(
             HOLD,
             (
                 Line("f", FIRST, ("coverage f",)),
                 Line("f, near a step", SECOND, ("coverage f near",)),
-                Line("effects", THIRD, ("coverage bands",)),
+                Line("f, 2000 rows", THIRD, ("coverage f",), "more rows"),
             ),
         ),
-        Panel(TERMS, (of_terms("missed", FIRST), of_terms("false", SECOND))),
-        Panel(WARN, (WARNED,)),
+        *IN_ALL,
     ),
     "groups": (
         Panel(
-            "RMSE of new y",
+            "RMSE of y",
             (
                 Line("in new groups", FIRST, ("rmse y",)),
-                Line("as evaluation_ says", THIRD, ("rmse y stated",)),
-                Line("with group column", SECOND, ("rmse y",), "group"),
+                Line("with the column", SECOND, ("rmse y",), "group"),
+                Line("stated", THIRD, ("rmse y stated",)),
             ),
         ),
         Panel(
             HOLD,
             (
                 Line("f", FIRST, ("coverage f",)),
+                Line("same, with the column", SECOND, ("coverage bands shared",), "group"),
                 Line("shared effects", THIRD, ("coverage bands shared",)),
-                Line("shared, with column", SECOND, ("coverage bands shared",), "group"),
             ),
         ),
         Panel(
             TERMS,
             (
-                of_terms("missed, default", FIRST),
-                of_terms("false, default", THIRD),
-                of_terms("false, with column", SECOND, "group"),
+                Line("missed", FIRST, MISSED),
+                Line("false, with the column", SECOND, FALSE, "group"),
+                Line("false", THIRD, FALSE),
             ),
         ),
-        Panel(WARN, (WARNED,)),
+        IN_ALL[1],
     ),
     "outside": (
-        Panel(RMSE, (Line("f", FIRST, ("rmse",)),), True),
+        Panel(RMSE, (Line("f", FIRST, ("rmse",)),)),
         Panel(
             HOLD,
             (
                 Line("f", FIRST, ("coverage f",)),
-                Line("new y", THIRD, ("coverage y",)),
                 Line("new y, conformal", SECOND, ("coverage y",), "conformal"),
+                Line("new y", THIRD, ("coverage y",)),
             ),
+            "upper right",
         ),
     ),
 }
 
 
-def summary(rows: list[dict[str, str]], line: Line, case: str) -> dict[float, tuple[float, float, int]]:
-    """By severity: the mean over seeds, half the width of its 95 % interval, and the number of seeds."""
+def summary(rows: list[dict[str, str]], line: Line, case: str) -> dict[float, tuple[float, float, float]]:
+    """By severity: the mean over seeds and its 95 % limits, Student's t or, of a share of fits, Wilson's."""
     found: dict[float, dict[str, float]] = {}
     for row in rows:
         if (row["case"], row["fit"]) == (line.case or case, line.fit) and row["quantity"] in line.quantities:
@@ -534,54 +538,53 @@ def summary(rows: list[dict[str, str]], line: Line, case: str) -> dict[float, tu
     result = {}
     for severity, own in found.items():
         values, n = np.array(list(own.values())), len(own)
-        error = values.std(ddof=1) / np.sqrt(n) * student.ppf(0.975, n - 1) if n > 1 else np.nan
-        result[severity] = float(values.mean()), float(error), n
+        mean = float(values.mean())
+        if line.quantities == ("warned",):
+            low, high = binomtest(int(values.sum()), n).proportion_ci(method="wilson")
+        else:
+            error = values.std(ddof=1) / np.sqrt(n) * student.ppf(0.975, n - 1) if n > 1 else np.nan
+            low, high = mean - error, mean + error
+        result[severity] = mean, float(low), float(high)
     return result
 
 
 def draw(rows: list[dict[str, str]], folder: pathlib.Path) -> None:
-    """A figure per case, worse to the right; bars are 95 % intervals of the means over seeds."""
+    """A figure per case; bars are 95 % intervals of the means over seeds."""
     for name, panels in FIGURES.items():
         own = "threefold" if name == "orders" else name
-        case = CASES[own]
+        severities = [*CASES[own].severities, *(CASES["fourfold"].severities[2:] if name == "orders" else ())]
+        n = len(panels) // 2
         with plt.rc_context({"font.size": 15, "axes.spines.top": False, "axes.spines.right": False}):
-            figure, axes = plt.subplots(len(panels) // 2, 2, figsize=(9, 3.5 * len(panels) // 2 + 0.4), squeeze=False)
+            figure, axes = plt.subplots(n, 2, figsize=(9, 3.5 * n + 0.3), layout="constrained", squeeze=False)
             for panel, ax in zip(panels, axes.ravel(), strict=True):
-                _panel(ax, panel, rows, own, case.severities)
-            figure.supxlabel(f"{case.axis}  →  worse", fontsize=16)
-            figure.tight_layout(w_pad=1.5, h_pad=1.2)
+                _panel(ax, panel, rows, own, severities)
+            figure.supxlabel(CASES[own].axis, fontsize=16)
+            figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
             figure.savefig(folder / f"limits-{name}.png", dpi=100)
             plt.close(figure)
 
 
-def _panel(ax, panel: Panel, rows, case: str, severities: tuple[float, ...]) -> None:
+def _panel(ax, panel: Panel, rows, case: str, severities: list[float]) -> None:
     if panel.title == HOLD:
         ax.axhline(0.95, color="0.5", linestyle="--", linewidth=1)
     for k, line in enumerate(panel.lines):
         found = summary(rows, line, case)
         places = [i for i, severity in enumerate(severities) if severity in found]
-        mean, error = zip(*(found[severities[i]][:2] for i in places), strict=True)
+        mean, low, high = np.array([found[severities[i]] for i in places]).reshape(-1, 3).T
+        at = np.array(places) + 0.08 * (k - 0.5 * (len(panel.lines) - 1))
         colour, marker = line.style
-        shift = 0.08 * (k - 0.5 * (len(panel.lines) - 1))
         ax.errorbar(
-            np.array(places) + shift,
-            mean,
-            error,
-            color=colour,
-            marker=marker,
-            label=line.label,
-            capsize=3,
-            linewidth=1.8,
+            at, mean, (mean - low, high - mean), color=colour, marker=marker, label=line.label, capsize=3, linewidth=1.8
         )
     ax.set_title(panel.title, fontsize=16, loc="left")
     ax.set_xticks(range(len(severities)), ["∞" if np.isinf(s) else f"{s:g}" for s in severities], fontsize=13)
-    if panel.log:
-        ax.set_yscale("log")
-    elif panel.title in (HOLD, WARN):
-        ax.set_ylim(-0.03, 1.03)
+    if panel.title == HOLD:
+        ax.set_ylim(0.0, 1.04)
+    elif panel.title.startswith(SAID):
+        ax.set_ylim(-0.2, 1.04)
     else:
-        ax.set_ylim(bottom=0)
-    ax.legend(frameon=False, fontsize=13)
+        ax.set_ylim(bottom=0.0, top=max(ax.get_ylim()[1], 0.5))
+    ax.legend(frameon=False, fontsize=13, loc=panel.legend, handlelength=1.3, borderaxespad=0.2)
 
 
 if __name__ == "__main__":
