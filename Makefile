@@ -16,8 +16,9 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 
-docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict
+# Offline: what needs tables from elsewhere is rendered by `make examples`, and kept.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The pages of docs/examples. Tables are read from the folder VERTEBRA_DATA, and without it fetched.
 examples: $(READY)
@@ -48,10 +49,6 @@ $(READY): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet torch==2.13.0 && $(BIN)/python -m pip install --quiet --editable '.[oracles,experiments]' \
 		|| echo 'torch or gpytorch could not be installed: the tests against them in tests/test_oracles.py will skip.'
-	touch $@
-
-$(VENV)/.docs: $(READY)
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
 $(VENV)/.peers: $(READY)

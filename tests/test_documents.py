@@ -1,34 +1,139 @@
 """The code in the documents runs, the figures they quote are those in the results, and the names they name exist."""
 
 import ast
+import contextlib
 import csv
 import functools
 import importlib
 import inspect
+import io
+import os
 import pathlib
 import re
+import socket
+import subprocess
+import sys
+import textwrap
 
 import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(?ms)^```(\w+)[^\n]*\n(.*?)^```")
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/build-a-network.md", "docs/looking.md"])
-def test_the_code_in_the_document_runs(name, tmp_path, monkeypatch):
+def blocks(document, language):
+    return [text for kind, text in BLOCK.findall((ROOT / document).read_text()) if kind == language]
+
+
+def sessions(document):
+    """Commands of a document and what they print, in order, with the code that stands between them."""
+    for kind, text in BLOCK.findall((ROOT / document).read_text()):
+        if kind == "python":
+            yield None, text
+        elif text.startswith("$ "):
+            for part in re.split(r"(?m)^\$ ", text)[1:]:
+                command, _, printed = part.partition("\n")
+                yield command, printed
+
+
+def same_words(said, printed):
+    """Equal but for blanks, and for numbers that differ by what another machine's arithmetic may."""
+    assert len(said.split()) == len(printed.split()), printed
+    for one, other in zip(said.split(), printed.split(), strict=True):
+        if one != other:
+            numbers = [float(number) for number in re.findall(r"-?\d+\.?\d*", f"{one} {other}")]
+            assert re.sub(r"[\d.-]+", "", one) == re.sub(r"[\d.-]+", "", other)
+            np.testing.assert_allclose(numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :], rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    "document", [d for d in DOCUMENTS if blocks(d, "python") and d not in ("docs/get-started.md", "docs/scale.md")]
+)
+def test_the_code_in_the_document_runs_and_prints_what_is_shown(document, tmp_path, monkeypatch):
     matplotlib.use("Agg")
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), flags=re.DOTALL)
-    assert blocks
-    exec("\n".join(blocks), {})
+    namespace, printed = {}, ""
+    for kind, text in BLOCK.findall((ROOT / document).read_text()):
+        if kind == "python":
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                exec(compile(text, document, "exec"), namespace)
+            printed = said.getvalue()
+        elif kind == "text" and printed:
+            same_words(text, printed)
+            printed = ""
+    plt.close("all")
 
 
-def test_the_printed_skeleton_is_the_one_shown():
-    import vertebra as vb
+def test_the_code_of_scale_runs(tmp_path):
+    """What joins a cluster in a process of its own, and of one process where the document has four."""
+    parts = blocks("docs/scale.md", "python")
+    (joining,) = [part for part in parts if "cluster.connect" in part]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    for said, here in (("10.0.0.1:12345", address), ("n_processes=4", "n_processes=1"), ("/shared/", "")):
+        assert said in joining
+        joining = joining.replace(said, here)
+    for code in ("\n".join(part for part in parts if "cluster.connect" not in part), joining):
+        file = tmp_path / "scale.py"
+        file.write_text(f"def main():\n{textwrap.indent(code, '    ')}\n\nif __name__ == '__main__':\n    main()\n")
+        command = [sys.executable, file]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr
 
-    text = (ROOT / "docs/build-a-network.md").read_text()
-    assert f"```text\n{vb.additive(2, 2, depth=1)}\n```" in text
+
+def test_the_first_session_prints_what_the_document_shows(tmp_path, monkeypatch):
+    matplotlib.use("Agg")
+    monkeypatch.chdir(tmp_path)
+    paths = f"{pathlib.Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    n_commands = 0
+    for command, text in sessions("docs/get-started.md"):
+        if command is None:
+            exec(compile(text, "docs/get-started.md", "exec"), {})
+            continue
+        environment = {**os.environ, "PATH": paths, "OPENBLAS_NUM_THREADS": "1"}
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        same_words(text, done.stdout)
+        n_commands += 1
+    assert n_commands >= 5
+    assert (tmp_path / "flats/report.html").is_file()
+    plt.close("all")
+
+
+def test_words_that_differ_are_seen():
+    same_words("size  288.4  78.2%", "size 288.5 78.3%")
+    for other in ("size 300.0 78.2%", "seize 288.4 78.2%", "size 288.4 78.2% more", "size 288.4 78.2"):
+        with pytest.raises(AssertionError):
+            same_words("size  288.4  78.2%", other)
+
+
+def test_the_tables_that_documents_quote_are_the_recorded_ones(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    quote = importlib.import_module("quote")
+    found = set()
+    for document in DOCUMENTS:
+        text = (ROOT / document).read_text()
+        assert quote.quoted(text) == text, f"{document}: python experiments/quote.py"
+        found |= set(re.findall(r"<!-- table: (\w+) -->", text))
+    assert found == set(quote.TABLES)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_no_page_takes_longer_than_ten_minutes_to_read(document):
+    prose = BLOCK.sub("", (ROOT / document).read_text())
+    prose = "\n".join(line for line in prose.splitlines() if not line.startswith("|"))
+    assert len(prose.split()) < 2000  # 200 words a minute; tables and code are looked at
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_between_files_lead_somewhere(document):
+    for link in re.findall(r"\]\(([^)#]+)", (ROOT / document).read_text()):
+        assert link.startswith("https://") or (ROOT / link).exists(), link
 
 
 def test_quoted_benchmarks_are_the_recorded_ones():

@@ -1,0 +1,143 @@
+"""Tables that the documents quote, from the recorded csv files, put between their marks.
+
+    python experiments/quote.py
+
+A document holds `<!-- table: name -->` and `<!-- /table: name -->`; what stands between them is a table of `TABLES`.
+"""
+
+import math
+import pathlib
+import re
+from collections.abc import Callable
+
+import pandas as pd
+from render import FUNCTIONS, name_of, table
+from runner import RESULTS
+
+ROOT = pathlib.Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks/results"
+SCHEMES = ("additive", "additive random_features", "additive deep_kernel_learning", "additive mc_dropout")
+BANDS = {
+    "strength_covered": "strengths",
+    "pointwise": "bands, point by point",
+    "simultaneous": "bands, whole functions",
+}
+
+
+def synthetic() -> list[str]:
+    """RMSE to the noiseless f by every method, and by those recorded elsewhere."""
+    rows = pd.read_csv(RESULTS / "synthetic.csv")
+    rows = rows[rows["noise_variance"] == 1.0]
+    body = []
+    for method in dict.fromkeys(rows["method"]):
+        own = rows[rows["method"] == method].groupby("function")["rmse_f"]
+        mean = own.mean()
+        cells = [f"{mean[f]:.3f}" if f in mean else "" for f in FUNCTIONS]
+        body.append([name_of(method), str(int(own.size().max())), *cells])
+    said = (ROOT / "experiments/RESULTS.md").read_text().split("RMSE to noisy y")[0]
+    for name, seeds, cells in re.findall(r"(?m)^\| recorded elsewhere: (.*) \[(\d+)\] \| (.*) \|$", said):
+        body.append([f"{name} †", seeds, *(cell.split(" ±")[0] for cell in cells.split(" | "))])
+    return table(["RMSE to f", "seeds", *FUNCTIONS], sorted(body, key=lambda row: float(row[2])))
+
+
+def uci() -> list[str]:
+    rows = pd.read_csv(RESULTS / "uci.csv")
+    sets = sorted(set(rows["set"]))
+    body = []
+    for method in dict.fromkeys(rows["method"]):
+        own = rows[rows["method"] == method].groupby("set")["rmse"]
+        mean, size = own.mean(), own.size()
+        cells = [f"{mean[s]:.3g} [{size[s]}]" if s in mean else "" for s in sets]
+        body.append([name_of(method), *cells])
+    return table(["RMSE [splits]", *sets], body)
+
+
+def paired() -> list[str]:
+    """On how many sets ours had the lower RMSE, and the higher log density, over the splits that both were run on."""
+    rows = pd.read_csv(RESULTS / "uci.csv")
+    body = []
+    for peer in ("ebm", "stochtree", "lightgbm"):
+        for method in ("additive", "skeleton"):
+            both = rows[rows["method"] == method].merge(
+                rows[rows["method"] == peer], on=["set", "split"], suffixes=("", "_peer")
+            )
+            cells = []
+            for quantity, sign in (("rmse", -1.0), ("log_density", 1.0)):
+                difference = sign * (both[quantity] - both[f"{quantity}_peer"])
+                each = difference.groupby(both["set"])
+                mean, error = each.mean(), each.std() / each.size() ** 0.5
+                better, worse = (mean > 2.0 * error).sum(), (mean < -2.0 * error).sum()
+                cells.append(f"{better} : {worse} : {len(mean) - better - worse}")
+            body.append([name_of(method), name_of(peer), *cells])
+    return table(["ours", "beside", "RMSE, better : worse : even", "log density, better : worse : even"], body)
+
+
+def tables() -> list[str]:
+    rows = pd.read_csv(BENCHMARKS / "tables.csv").groupby(["table", "method"])
+    mean = rows[["auc", "log_loss", "rmse", "seconds"]].mean()
+    body = []
+    for name, title in (
+        ("adult", "adult, official split"),
+        ("breast_cancer", "breast cancer, five splits"),
+        ("california_housing", "California housing, five splits"),
+    ):
+        for quantity, words in (("auc", "AUC"), ("log_loss", "log loss"), ("rmse", "RMSE"), ("seconds", "seconds")):
+            ours, ebm = (mean.loc[(name, who), quantity] for who in ("vertebra", "ebm"))
+            if not math.isnan(ours):
+                digits = 0 if quantity == "seconds" else 4
+                body.append([f"{title}: {words}", f"{ours:.{digits}f}", f"{ebm:.{digits}f}"])
+    return table(["", "`AdditiveRegressor()`, `AdditiveClassifier()`", "EBM"], body)
+
+
+def schemes() -> list[str]:
+    rows = pd.read_csv(RESULTS / "synthetic.csv")
+    rows = rows[(rows["noise_variance"] == 1.0) & (rows["function"] == "f1")]
+    body = []
+    for method in SCHEMES:
+        own = rows[rows["method"] == method]
+        mean = own[["rmse_f", "coverage_f", "seconds"]].mean()
+        name = '"auto"' if method == "additive" else f'"{method.split()[1]}"'
+        cells = [f"{mean['rmse_f']:.3f}", f"{mean['coverage_f']:.2f}", f"{mean['seconds']:.0f}"]
+        body.append([name, str(len(own)), *cells])
+    return table(["scheme", "seeds", "RMSE to f", "95 % intervals of f cover", "seconds"], body)
+
+
+def probabilities() -> list[str]:
+    rows = pd.read_csv(RESULTS / "probabilities.csv")
+    rows = rows[rows["stated"].str.contains(" to ")]
+    body = [[r["stated"], f"{int(r['n']):,}", f"{100 * r['share_real']:.1f} %"] for _, r in rows.iterrows()]
+    return table(["probability stated", "terms", "were there"], body)
+
+
+def bands() -> list[str]:
+    rows = pd.read_csv(RESULTS / "additive.csv")
+    body = []
+    for start, words in BANDS.items():
+        cells = []
+        for function in ("f1", "f3"):
+            own = rows[(rows["function"] == function) & rows["quantity"].str.startswith(f"{start} (")]
+            own = own[(own["noise_variance"] == 1.0) & (own["n_inputs"] == 10) & (own["correlation"] == 0.0)]
+            own = own[own["scheme"] == "auto"]
+            cells.append(f"{100 * own['value'].mean():.1f} %")
+        body.append([words, *cells])
+    return table(["95 % intervals of", "f1", "f3"], body)
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    each.__name__: each for each in (synthetic, uci, paired, tables, schemes, probabilities, bands)
+}
+
+
+def quoted(text: str) -> str:
+    """The document with its tables as they are recorded."""
+    for name, made in TABLES.items():
+        start, end = f"<!-- table: {name} -->\n", f"<!-- /table: {name} -->"
+        if start in text:
+            before, rest = text.split(start)
+            text = f"{before}{start}\n" + "\n".join(made()).strip() + f"\n\n{end}" + rest.split(end)[1]
+    return text
+
+
+if __name__ == "__main__":
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        path.write_text(quoted(path.read_text()))
