@@ -58,7 +58,7 @@ def run(source: str, namespace: dict[str, Any]) -> tuple[str, Any]:
         exec(compile(tree, "<cell>", "exec"), namespace)
         if last is not None:
             value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), namespace)
-    return printed.getvalue().strip("\n"), value
+    return re.sub(r"(?m) +$", "", printed.getvalue()).strip("\n"), value
 
 
 def table(frame: pd.DataFrame) -> str:

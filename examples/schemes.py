@@ -1,32 +1,37 @@
-"""The paper's schemes beside each other, on the same clusters of Friedman's function.
+# %% [markdown]
+# # The paper's schemes beside each other
+#
+# The same clusters of the same rows, with different blocks on them: which scheme predicts well, and which is honest
+# about its doubt? `scheme` is the only thing that changes.
 
-python examples/schemes.py
-"""
-
-import time
-
+# %%
 import numpy as np
+import pandas as pd
 
 import vertebra as vb
 
-SCHEMES = ("auto", "mc_dropout", "random_features", "deep_kernel_learning", "deep_random_features", "inducing_points")
+SCHEMES = ["auto", "mc_dropout", "random_features", "deep_kernel_learning"]
+train, test = vb.datasets.synthetic("f1", 1000, seed=0), vb.datasets.synthetic("f1", 3000, seed=1)
 
+# %% [markdown]
+# f1 has five inputs that act, one pair that interacts, and five inputs that do nothing. Each fit finds the clusters by
+# tests first; then "auto" is in closed form, and the others are trained by the ELBO on the clusters found.
+#
+# All are held against the true function on new rows: the error of the mean, the share of rows whose 95 % interval of f
+# holds the truth, and the log density of noisy targets.
 
-def main():
-    train, test = vb.datasets.synthetic("f1", 3000, seed=0), vb.datasets.synthetic("f1", 3000, seed=1)
-    print(f"{'scheme':22s} {'RMSE to f':>10s} {'coverage of f':>14s} {'log density':>12s} {'seconds':>8s}")
-    for scheme in SCHEMES:
-        start = time.perf_counter()
-        model = vb.AdditiveRegressor(scheme, random_state=0, n_steps=2000).fit(train.x, train.y)
-        seconds = time.perf_counter() - start
-        mean, sd = model.predict_f(test.x)
-        covered = vb.metrics.coverage(test.f, mean - 1.96 * sd, mean + 1.96 * sd)
-        density = model.log_prob(test.x, test.y).mean()
-        error = vb.metrics.rmse(test.f, mean)
-        print(f"{scheme:22s} {error:10.3f} {covered:14.2f} {density:12.3f} {seconds:8.1f}", flush=True)
-    best = np.mean(-0.5 * np.log(2 * np.pi) - 0.5 * (test.y - test.f) ** 2)
-    print(f"\nThe true f has log density {best:.3f}; 95 % intervals should cover 0.95.")
+# %%
+rows = []
+for scheme in SCHEMES:
+    model = vb.AdditiveRegressor(scheme, random_state=0, n_steps=1000).fit(train.x, train.y)
+    mean, sd = model.predict_f(test.x)
+    covered = vb.metrics.coverage(test.f, mean - 1.96 * sd, mean + 1.96 * sd)
+    rows.append((scheme, vb.metrics.rmse(test.f, mean), covered, model.log_prob(test.x, test.y).mean()))
+best = np.mean(-0.5 * np.log(2 * np.pi) - 0.5 * (test.y - test.f) ** 2)
+rows.append(("the true f", 0.0, 1.0, best))
+pd.DataFrame(rows, columns=["scheme", "RMSE to f", "coverage of f", "log density"])
 
-
-if __name__ == "__main__":
-    main()
+# %% [markdown]
+# The closed form is the most accurate, and its intervals hold. Deep kernel learning is too sure: it knows the doubt of
+# its last layer alone, and takes the layers below for known. All this is with few steps on one set of rows: `n_steps`
+# is 4000 unless asked, and `experiments/RESULTS.md` has the schemes on more rows.
