@@ -7,7 +7,7 @@
 #
 # The table is California housing, of the census of 1990: one row per district, the target its median house value in
 # 100,000 dollars. `vb.datasets.table` has scikit-learn fetch it once over the network, or reads it from the folder that
-# the environment variable `VERTEBRA_DATA` names. Of its 20,640 rows 2000 are fitted, so that this page is soon made,
+# the environment variable `VERTEBRA_DATA` names. Of its 20,640 rows 1500 are fitted, so that this page is soon made,
 # and 5000 others kept for testing.
 
 # %%
@@ -19,8 +19,8 @@ import vertebra as vb
 
 x, y = vb.datasets.table("california_housing")
 order = np.random.default_rng(0).permutation(len(x))
-x_train, y_train = x.iloc[order[:2000]], y.iloc[order[:2000]]
-x_test, y_test = x.iloc[order[2000:7000]], y.iloc[order[2000:7000]]
+x_train, y_train = x.iloc[order[:1500]], y.iloc[order[:1500]]
+x_test, y_test = x.iloc[order[1500:6500]], y.iloc[order[1500:6500]]
 
 # %% [markdown]
 # `remainder=False` stays with terms of up to three inputs, each of which can be looked at.
