@@ -43,7 +43,7 @@ def test_an_example_runs(name, tmp_path):
     path = ROOT / f"examples/{name}.py"
     data = pathlib.Path(os.environ.get("VERTEBRA_DATA", ROOT.parent / "shared/data"))
     if "datasets.table(" in path.read_text() and not data.is_dir():
-        pytest.skip("it reads a table from the folder VERTEBRA_DATA, which is not set")
+        pytest.skip(f"it needs a table, and there is no folder {data}: set VERTEBRA_DATA")
     env = os.environ | {"VERTEBRA_DATA": str(data), "MPLBACKEND": "Agg", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "error", path]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600, check=False)
