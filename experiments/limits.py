@@ -356,7 +356,7 @@ def load(path: pathlib.Path = RESULTS) -> list[dict[str, str]]:
 
 
 # Colours that the colour-blind can tell apart (Okabe & Ito), a marker to each.
-FIRST, SECOND, THIRD = ("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^")
+FIRST, SECOND, THIRD, FOURTH = ("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "v")
 
 
 class Line(NamedTuple):
@@ -419,6 +419,7 @@ def against(fit: str, label: str) -> tuple[Panel, ...]:
                 Line("missed, default", FIRST, MISSED),
                 Line(f"missed, {label}", SECOND, MISSED, fit),
                 Line("false, default", THIRD, FALSE),
+                Line(f"false, {label}", FOURTH, FALSE, fit),
             ),
         ),
         IN_ALL[1],
@@ -491,24 +492,24 @@ FIGURES = {
             "RMSE of y",
             (
                 Line("in new groups", FIRST, ("rmse y",)),
-                Line("with the column", SECOND, ("rmse y",), "group"),
                 Line("stated", THIRD, ("rmse y stated",)),
+                Line("in new, with the column", SECOND, ("rmse y",), "group"),
             ),
         ),
         Panel(
             HOLD,
             (
                 Line("f", FIRST, ("coverage f",)),
-                Line("same, with the column", SECOND, ("coverage bands shared",), "group"),
                 Line("shared effects", THIRD, ("coverage bands shared",)),
+                Line("same, with the column", SECOND, ("coverage bands shared",), "group"),
             ),
         ),
         Panel(
             TERMS,
             (
                 Line("missed", FIRST, MISSED),
-                Line("false, with the column", SECOND, FALSE, "group"),
                 Line("false", THIRD, FALSE),
+                Line("false, with the column", SECOND, FALSE, "group"),
             ),
         ),
         IN_ALL[1],
@@ -519,8 +520,8 @@ FIGURES = {
             HOLD,
             (
                 Line("f", FIRST, ("coverage f",)),
-                Line("new y, conformal", SECOND, ("coverage y",), "conformal"),
-                Line("new y", THIRD, ("coverage y",)),
+                Line("y, conformal", SECOND, ("coverage y",), "conformal"),
+                Line("y", THIRD, ("coverage y",)),
             ),
             "upper right",
         ),
