@@ -20,10 +20,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import vertebra as vb
-from vertebra import stream, survey
+from vertebra import parquet, passes, stream, survey
 from vertebra.checkpoint import Checkpoint
 from vertebra.inference import fit_stream
-from vertebra.stream import Parquet, StreamedRows, Training, Windows, ahead, uniform
+from vertebra.parquet import ahead, uniform
+from vertebra.stream import Parquet, StreamedRows, Training, Windows
 from vertebra.survey import Moments
 from vertebra.table import learn
 
@@ -84,10 +85,10 @@ def fitted(folder):
 @pytest.fixture
 def small(monkeypatch):
     """Samples and chunks of few rows, so that small files have many of them."""
-    monkeypatch.setattr(stream, "FEWEST", 1000)
-    monkeypatch.setattr(stream, "MOST_SEARCHED", 1000)
-    monkeypatch.setattr(stream, "BATCH_ROWS", 250)
-    monkeypatch.setattr(stream, "CHUNK", 100)
+    monkeypatch.setattr(passes, "FEWEST", 1000)
+    monkeypatch.setattr(passes, "MOST_SEARCHED", 1000)
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 250)
+    monkeypatch.setattr(passes, "CHUNK", 100)
 
 
 def test_the_schema_of_files_is_that_of_the_frame(folder, frame):
@@ -173,8 +174,8 @@ def test_a_source_may_be_a_file_a_folder_or_a_dataset(kind, folder, tmp_path, fr
         frame.to_parquet(source, row_group_size=500)
     else:
         source = folder if kind == "folder" else ds.dataset(folder, format="parquet")
-    assert stream.is_stream(source)
-    table = stream.as_parquet(source)
+    assert parquet.is_stream(source)
+    table = parquet.as_parquet(source)
     assert table.n_rows == N
     read = [batch.frame(["size"])["size"].to_numpy() for batch in table.batches(["size"])]
     np.testing.assert_array_equal(np.concatenate(read), frame["size"])
@@ -336,11 +337,11 @@ def test_what_is_read_ahead_comes_in_order_and_errors_come_through():
 
 def test_rows_are_chosen_by_their_numbers_alone():
     numbers = np.arange(100_000)
-    u = uniform(numbers, stream.SAMPLED, 0)
-    np.testing.assert_array_equal(u[500:600], uniform(numbers[500:600], stream.SAMPLED, 0))
+    u = uniform(numbers, parquet.SAMPLED, 0)
+    np.testing.assert_array_equal(u[500:600], uniform(numbers[500:600], parquet.SAMPLED, 0))
     # of 100,000 uniform numbers: means and correlations within 5 sds of 0
     assert abs(u.mean() - 0.5) < 5.0 * np.sqrt(1.0 / 12.0 / 1e5)
-    for other in (uniform(numbers, stream.FOLDED, 0), uniform(numbers, stream.SAMPLED, 1), np.roll(u, 1)):
+    for other in (uniform(numbers, parquet.FOLDED, 0), uniform(numbers, parquet.SAMPLED, 1), np.roll(u, 1)):
         assert abs(np.corrcoef(u, other)[0, 1]) < 5.0 / np.sqrt(1e5)
 
 

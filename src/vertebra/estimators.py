@@ -30,13 +30,13 @@ from vertebra.fitting import (
 )
 from vertebra.inference import Fitted
 from vertebra.likelihoods import Gaussian, Likelihood
+from vertebra.passes import MOST_SEARCHED, StreamedRows
 from vertebra.polynomials import Term
 from vertebra.prediction import LIKELIHOODS, ClassifierPredictions, RegressorPredictions
 from vertebra.predictive import Predictive
 from vertebra.remainder import blend, is_something_left
 from vertebra.skeleton import Skeleton, additive, chain
 from vertebra.sparsity import clusters_of, group_lasso_path
-from vertebra.stream import MOST_SEARCHED, StreamedRows
 from vertebra.sums import HeldTable
 from vertebra.surface import N_DRAWS, HybridSurface, NetworkSurface, TermSurface
 from vertebra.tabular import MOST_LEVELS, Rows, Targets, check_count, marginal_rows, seed_of

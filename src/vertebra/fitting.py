@@ -20,13 +20,15 @@ from vertebra.evaluation import LEFT_OUT, cross_fitted, fit_linear
 from vertebra.inference import Fitted, Progress, fit, fit_stream
 from vertebra.likelihoods import Likelihood
 from vertebra.network import build
+from vertebra.parquet import as_parquet, is_stream
+from vertebra.passes import Known, StreamedRows, Training
 from vertebra.predictive import Predictive
 from vertebra.profile import profile
 from vertebra.skeleton import Skeleton
-from vertebra.stream import Known, StreamedRows, Training, Windows, as_parquet, is_stream
 from vertebra.surface import EnsembleSurface
 from vertebra.tabular import Rows, TableEstimator, Targets, canonical, check_count, seed_of, target_names
 from vertebra.threads import cores
+from vertebra.windows import Windows
 
 # What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
 SCHEMES: dict[str, dict[str, Any]] = {

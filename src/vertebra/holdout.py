@@ -11,8 +11,8 @@ from rich.console import Console
 
 from vertebra import cluster
 from vertebra.estimators import AdditiveClassifier, AdditiveRegressor
+from vertebra.parquet import Parquet
 from vertebra.roles import Target
-from vertebra.stream import Parquet
 
 # Tables of fewer rows are not split: accuracy is then of each row left out in turn.
 ROWS_TO_HOLD_OUT = 50

@@ -27,7 +27,7 @@ from vertebra.network import Network, pile
 from vertebra.noise import fast
 from vertebra.objective import minibatch_elbo, step_noise
 from vertebra.parameters import trainable, working
-from vertebra.stream import Windows, ahead
+from vertebra.parquet import ahead
 from vertebra.training import (
     ADAM,
     MAX_RETRIES,
@@ -43,6 +43,7 @@ from vertebra.training import (
     start,
     streamed,
 )
+from vertebra.windows import Windows
 
 
 class Progress(NamedTuple):

@@ -21,8 +21,8 @@ from vertebra.likelihoods import (
     Poisson,
     StudentT,
 )
+from vertebra.passes import StreamedRows
 from vertebra.predictive import Predictive, sample_of
-from vertebra.stream import StreamedRows
 from vertebra.survey import Facts
 from vertebra.tabular import Rows, TableEstimator, check_count, check_level, seed_of
 

@@ -90,7 +90,7 @@ def some_rows(name: str) -> Frame:
     import numpy as np
     import pandas as pd
 
-    from vertebra.stream import Parquet
+    from vertebra.parquet import Parquet
 
     try:
         table = Parquet(name)

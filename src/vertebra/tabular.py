@@ -15,8 +15,8 @@ from vertebra.diagnostics import Diagnostics
 from vertebra.display import answer
 from vertebra.encoding import Encoding, encode, levels_left
 from vertebra.evaluation import Evaluation, Linear
+from vertebra.passes import StreamedRows
 from vertebra.profile import Profile
-from vertebra.stream import StreamedRows
 from vertebra.surface import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
 from vertebra.table import Schema, learn
 

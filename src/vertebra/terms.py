@@ -158,12 +158,13 @@ class SumOfTerms(NamedTuple):
 
 def triangular(root: Float[np.ndarray, "m k"]) -> Float[np.ndarray, "m j"]:
     """L with L Lᵀ = R Rᵀ and zeros above its diagonal, which need not be multiplied with."""
-    return np.linalg.qr(root.T, mode="r").T
+    return np.asarray(np.linalg.qr(root.T, mode="r")).T
 
 
 def _without_zeros(root) -> list[tuple[int, Float[np.ndarray, "_ _"]]]:
     """Groups of columns, each from the row on where it begins: all rows, unless the root is triangular."""
-    edges = np.linspace(0, root.shape[1], N_GROUPS + 1).astype(int) if root.shape[1] >= MANY_COLUMNS else (0, None)
+    n = root.shape[1]
+    edges = np.linspace(0, n, (N_GROUPS if n >= MANY_COLUMNS else 1) + 1).astype(int).tolist()
     starts = [0 if root[:start, start:end].any() else start for start, end in itertools.pairwise(edges)]
     return [(s, root[s:, start:end]) for s, (start, end) in zip(starts, itertools.pairwise(edges), strict=True)]
 
