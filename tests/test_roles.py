@@ -55,3 +55,23 @@ def test_text_of_dates_is_taken_for_dates_unless_another_kind_is_asked_for():
         "Target y: regression (numbers).",
     ]
     assert choose(frame, "a.csv", ["y"], [], None, ["day=category"], "auto")[0].kinds == {"day": "category"}
+
+
+def test_text_that_may_be_something_else_is_hinted_at():
+    days = pd.date_range("2024-01-01", periods=150)
+    table = pd.DataFrame(
+        {
+            "y": np.arange(150.0),
+            "id": [f"C{i}" for i in range(150)],
+            "sold": days.strftime("%d.%m.%Y"),
+            "listed": days.strftime("%Y-%m-%d"),
+            "brand": ["a", "b", "c"] * 50,
+        }
+    )
+    lines = described("t.csv", 150, *choose(table, "t.csv", ["y"], [], None, [], "auto")[:2])
+    hints = [line for line in lines if line.startswith("Hint")]
+    assert hints == [
+        "Hint: id differs in nearly every row. If it names the rows, leave it out: --drop 'id'",
+        "Hint: sold looks like dates, '01.01.2024': write them as 2024-05-31, and they are read as such.",
+    ]
+    assert len(described("t.csv", 60, *choose(table.head(60), "t.csv", ["y"], [], None, [], "auto")[:2])) == 2

@@ -15,6 +15,7 @@ from vertebra.tablefile import Refused, nearest
 FEW_VALUES, ROWS_FOR_HINT = 10, 100
 # Text of more values is hardly a class.
 MOST_CLASSES = 50
+OTHER_DATE = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}"
 ISO_DATE = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
 
 
@@ -178,4 +179,19 @@ def described(table: str, n_rows: int, x: Inputs, y: Target) -> list[str]:
     for name in x.frame.columns:
         if re.fullmatch(r"Unnamed: \d+", name):
             lines.append(f"Hint: a column has no name. If it numbers the rows, leave it out: --drop '{name}'")
+        elif kinds[name] == "category":
+            lines += _hint_of_text(name, x.frame[name].dropna().astype(str))
     return lines
+
+
+def _hint_of_text(name: str, values: pd.Series) -> list[str]:
+    """What text may be that was read as levels."""
+    if len(values) < ROWS_FOR_HINT:
+        return []
+    if values.str.fullmatch(OTHER_DATE).mean() > 0.9:
+        return [
+            f"Hint: {name} looks like dates, {values.iloc[0]!r}: write them as 2024-05-31, and they are read as such."
+        ]
+    if values.nunique() > 0.9 * len(values):
+        return [f"Hint: {name} differs in nearly every row. If it names the rows, leave it out: --drop '{name}'"]
+    return []
