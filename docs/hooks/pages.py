@@ -29,5 +29,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """A figure leads to itself at full size: on a phone it is small."""
-    return re.sub(r'<img [^>]*src="([^"]+)"[^>]*>', lambda image: f'<a href="{image[1]}">{image[0]}</a>', html)
+    """A figure leads to itself at full size, if nowhere else: on a phone it is small."""
+    pattern = r'(<a [^>]*>)?<img [^>]*src="([^"]+)"[^>]*>'
+    return re.sub(pattern, lambda image: image[0] if image[1] else f'<a href="{image[2]}">{image[0]}</a>', html)
