@@ -456,6 +456,7 @@ def test_conformal_intervals_cover_whatever_the_noise_is_and_whichever_rows_were
     for seed in range(40):
         rng = np.random.default_rng(seed)
         model = vb.AdditiveRegressor(conformal=True, random_state=seed).fit(*uneven(200, rng))
+        assert "`conformal=True`" not in str(model.diagnostics_), "it is asked for already"
         x, y = uneven(2000, rng)
         limits = model.predict_interval(x, 0.8)
         assert np.isfinite(limits).all()

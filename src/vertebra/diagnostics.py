@@ -15,7 +15,7 @@ COVERAGE_LIMITS, ROWS_FOR_COVERAGE = (0.92, 0.98), 200
 # Noise is uneven where its variance in one of so many parts of an input is so many times that in another.
 UNEVEN, N_PARTS, ROWS_PER_PART = 8.0, 8, 40
 # Noise of some rows is other noise if its variance differs by this factor, and its sd by so many standard errors.
-OTHER_NOISE, CLEARLY = 1.5, 4.0
+OTHER_NOISE, CLEARLY = 1.5, 3.0
 # An error this many times that of a linear model is clearly worse.
 WORSE = 1.1
 

@@ -152,7 +152,8 @@ def conclude(model: Any, rows: Rows, stream: StreamedRows | None, outcome: Outco
         model.evaluation_ = model._evaluation(outcome.method, outcome.left_out, rows.y, rows.weight, linear)
         figures = dict(model.evaluation_.scores["model"])
         more = coverage_words(figures, float(rows.weight.sum()), model.target_names_)
-        notes, warnings = notes + more[0], warnings + more[1]
+        # with `conformal` these are not the intervals that it gives
+        notes, warnings = notes + more[0], warnings + ([] if getattr(model, "conformal", False) else more[1])
         warnings += worse_than_linear(model.evaluation_.scores, model.target_names_)
         if not n_classes and model.likelihood_ == "gaussian":
             away = outcome.left_out.away((rows.y - model._y_mean) / model._y_scale)
