@@ -1,5 +1,6 @@
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from vertebra.structure import (
     fit_basis,
     grown,
     model_of,
+    most_columns,
     probabilities,
     search,
     strongest,
@@ -441,3 +443,11 @@ def test_all_main_effects_stay_where_many_poor_readings_of_one_thing_are_likelie
     # and what has nothing to do with it is left out
     found = search(rows_of(rng.random((200, 8)), y))[0].terms
     assert len(found) < 8
+
+
+def test_more_rows_allow_more_columns_within_limits():
+    def allowed(n):
+        return most_columns(SimpleNamespace(n=n))
+
+    assert [allowed(n) for n in (10, 400, 5000, 13_000)] == [8, 200, 900, 900]
+    assert [allowed(n) for n in (30_000, 48_000, 10**7)] == [2000, 3200, 3200]

@@ -140,7 +140,7 @@ def fit_additive(
             systems = centred_on(everything, data.systems, acting)
             data = _Data(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], working)
             total = {order: degree + more for order, degree in TOTAL_DEGREE.items()}
-            basis = basis_of(systems, basis.terms, total, sizes=basis.sizes)
+            basis = basis_of(systems, basis.terms, total, sizes=basis.sizes, max_columns=most_columns(rows[0]))
         basis, models, rows = _to_all(data, basis, models, [each.faint for each in rows], everything)
     posteriors = [_posterior(basis, model, each, rng) for model, each in zip(models, rows, strict=True)]
     means, roots, noise = zip(*posteriors, strict=True)

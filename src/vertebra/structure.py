@@ -51,6 +51,8 @@ MANY_COLUMNS = 300
 # many there may be in all, and for each so many rows.
 NEARLY_ALL, LARGE_ENERGY, HALF, SMALL_ENERGY = 0.8, 0.03, 0.5, 0.002
 MOST_OF_ONE, MOST_OF_ALL, ROWS_PER_COLUMN = 1000, 3200, 5
+# Of smooth functions there may be one for so many rows, if that is more than `MAX_COLUMNS`.
+ROWS_PER_SMOOTH_COLUMN = 15
 
 
 class Score(NamedTuple):
@@ -147,8 +149,9 @@ def model_of(
 
 
 def most_columns(rows: Rows) -> int:
-    """Of smooth functions: no more than half the rows, so that none can reproduce them."""
-    return min(MAX_COLUMNS, max(rows.n // 2, 8))
+    """Of smooth functions: more with many rows, and no more than half the rows, so that none can reproduce them."""
+    many = min(max(MAX_COLUMNS, rows.n // ROWS_PER_SMOOTH_COLUMN), MOST_OF_ALL)
+    return min(many, max(rows.n // 2, 8))
 
 
 def fit_basis(
