@@ -140,7 +140,7 @@ def fit_additive(
             systems = centred_on(everything, data.systems, acting)
             data = _Data(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], working)
             total = {order: degree + more for order, degree in TOTAL_DEGREE.items()}
-            basis = basis_of(systems, basis.terms, total, sizes=basis.sizes, max_columns=most_columns(rows[0]))
+            basis = basis_of(systems, basis.terms, total, sizes=basis.sizes, max_columns=most_columns(rows[0].n))
         basis, models, rows = _to_all(data, basis, models, [each.faint for each in rows], everything)
     posteriors = [_posterior(basis, model, each, rng) for model, each in zip(models, rows, strict=True)]
     means, roots, noise = zip(*posteriors, strict=True)
@@ -266,7 +266,7 @@ def _structure(
         own = {} if model is None else model.basis.sizes
         sizes.update({t: max(n, sizes.get(t, 0)) for t, n in own.items()})
     alive = [t for t in terms if all(systems[i].is_alive for i in t)]
-    return structures, basis_of(systems, alive, sizes=sizes, max_columns=most_columns(rows[0])), list(models)
+    return structures, basis_of(systems, alive, sizes=sizes, max_columns=most_columns(rows[0].n)), list(models)
 
 
 def _models(basis: Basis, rows: list[Rows], before: Sequence[Model | None], *, n_rounds: int, is_last: bool = True):
@@ -292,7 +292,7 @@ def _settle(basis: Basis, rows: list[Rows], before: Sequence[Model | None]) -> t
     models = _models(basis, rows, before, n_rounds=N_ROUNDS)
     sizes = grown(models, is_last=True)
     if sizes and sizes != basis.sizes:
-        basis = basis_of(basis.systems, basis.terms, sizes=sizes, max_columns=most_columns(rows[0]))
+        basis = basis_of(basis.systems, basis.terms, sizes=sizes, max_columns=most_columns(rows[0].n))
         models = _models(basis, rows, models, n_rounds=N_ROUNDS // 2)
     return basis, models
 

@@ -143,15 +143,15 @@ def model_of(
         MODEL_DEGREE,
         sizes,
         MODEL_COLUMNS,
-        most_columns(rows),
+        most_columns(rows.n),
     )
     return fit_basis(rows, basis, before=before, many=MANY_COLUMNS, n_rounds=2, tolerance=1e-6)
 
 
-def most_columns(rows: Rows) -> int:
+def most_columns(n_rows: int) -> int:
     """Of smooth functions: more with many rows, and no more than half the rows, so that none can reproduce them."""
-    many = min(max(MAX_COLUMNS, rows.n // ROWS_PER_SMOOTH_COLUMN), MOST_OF_ALL)
-    return min(many, max(rows.n // 2, 8))
+    many = min(max(MAX_COLUMNS, n_rows // ROWS_PER_SMOOTH_COLUMN), MOST_OF_ALL)
+    return min(many, max(n_rows // 2, 8))
 
 
 def fit_basis(
