@@ -34,7 +34,7 @@ print(model.evaluate(x.iloc[test], y.iloc[test]))
 # ## Effects on the logit
 #
 # The logit, log p/(1 − p), is a sum of the terms. One unit of it multiplies the odds by e ≈ 2.7. The strength of a term
-# is the standard deviation of what it adds over the people.
+# is the standard deviation of what it adds over the values of its inputs.
 
 # %%
 vb.plot.strengths(model.effects(), unit="logit")

@@ -42,8 +42,9 @@ model = vb.AdditiveRegressor(random_state=0).fit(x_train, y_train)
 print(model.diagnostics_)
 
 # %% [markdown]
-# A line marked with `!` asks to be looked at before anything is believed. Inputs that go together, as blood values do,
-# are the commonest: their effects can hardly be told apart, and what is said of one may belong to the other.
+# A line marked with `!` would ask to be looked at before anything is believed. None is marked here, which clears
+# nobody: blood values go together, the warning begins where two of them are nearly one, and what is said of one may
+# belong to the other.
 #
 # ## Is it any good?
 #
@@ -123,8 +124,8 @@ final = model.evaluate(x_test, y_test)
 print(final)
 
 # %% [markdown]
-# R² is lower than above, for us and for the linear model alike: these patients are harder to predict, and so few rows
-# say it only roughly. Had the linear model kept its score, we should have fooled ourselves somewhere.
+# R² is lower than above, for us and for the linear model alike. Some of it is chance, with so few rows; some may be
+# that the first figure kept terms that had been chosen with the rows left out.
 
 # %%
 fig, ax = plt.subplots(figsize=(4.6, 4.2), layout="constrained")
@@ -144,6 +145,9 @@ model.report(folder / "diabetes.html")
 print(vb.load(folder / "diabetes.vertebra").clusters_)
 
 # %% [markdown]
+# These are fewer terms than before: those of small probability come and go with the rows, which is why they are no
+# findings.
+#
 # ## What may be said
 #
 # - That the terms with a probability near 1 go with the progression, by about their strengths.

@@ -17,11 +17,8 @@ from runner import RESULTS
 ROOT = pathlib.Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks/results"
 SCHEMES = ("additive", "additive random_features", "additive deep_kernel_learning", "additive mc_dropout")
-BANDS = {
-    "strength_covered": "strengths",
-    "pointwise": "bands, point by point",
-    "simultaneous": "bands, whole functions",
-}
+BANDS = {"strength_covered": "its strength", "pointwise": "its band, point by point", "simultaneous": "its band, whole"}
+ORDERS = ("main effects", "pairs", "triples")
 
 
 def synthetic() -> list[str]:
@@ -110,21 +107,35 @@ def probabilities() -> list[str]:
 
 
 def bands() -> list[str]:
+    """How often 95 % intervals held, by the order of the term."""
     rows = pd.read_csv(RESULTS / "additive.csv")
+    rows = rows[(rows["noise_variance"] == 1.0) & (rows["n_inputs"] == 10) & (rows["correlation"] == 0.0)]
+    rows = rows[rows["scheme"] == "auto"]
     body = []
-    for start, words in BANDS.items():
-        cells = []
+    for order, words in enumerate(ORDERS, start=1):
         for function in ("f1", "f3"):
-            own = rows[(rows["function"] == function) & rows["quantity"].str.startswith(f"{start} (")]
-            own = own[(own["noise_variance"] == 1.0) & (own["n_inputs"] == 10) & (own["correlation"] == 0.0)]
-            own = own[own["scheme"] == "auto"]
-            cells.append(f"{100 * own['value'].mean():.1f} %")
-        body.append([words, *cells])
-    return table(["95 % intervals of", "f1", "f3"], body)
+            cells = []
+            for start in BANDS:
+                own = rows[(rows["function"] == function) & rows["quantity"].str.startswith(f"{start} (")]
+                inputs = own["quantity"].str.count(r"\d")
+                cells.append(own[inputs == order]["value"].mean())
+            if not math.isnan(cells[0]):
+                body.append([f"{function}, {words}", *(f"{100 * cell:.1f} %" for cell in cells)])
+    return table(["", *BANDS.values()], body)
+
+
+def flights() -> list[str]:
+    rows = pd.read_csv(BENCHMARKS / "flights.csv")
+    names = {"vertebra": "`AdditiveRegressor()`", "lightgbm": "LightGBM", "ebm, 1 bags": "EBM, one bag"}
+    body = [
+        [f"{r['rows']:,}", names.get(r["method"], r["method"]), f"{r['cpu_seconds']:.0f}", f"{r['rmse']:.2f}"]
+        for _, r in rows.iterrows()
+    ]
+    return table(["rows", "", "seconds of work", "RMSE, minutes"], body)
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
-    each.__name__: each for each in (synthetic, uci, paired, tables, schemes, probabilities, bands)
+    each.__name__: each for each in (synthetic, uci, paired, tables, schemes, probabilities, bands, flights)
 }
 
 

@@ -68,7 +68,8 @@ def test_every_public_name_has_a_page():
             for name, thing in things.items()
             if not name.startswith("_") and getattr(thing, "__module__", None) == f"vertebra.{module}"
         }
-    names |= {f"vertebra.stream.{name}" for name in ("Parquet", "predict", "eval_terms")} | {"vertebra.cluster.connect"}
+    names |= {f"vertebra.stream.{name}" for name in vb.stream.__all__}
+    names |= {f"vertebra.cluster.{name}" for name in ("connect", "failed", "is_first", "place", "Lost")}
     assert names <= pages, sorted(names - pages)
 
 
