@@ -158,7 +158,8 @@ class SumOfTerms(NamedTuple):
 
 def triangular(root: Float[np.ndarray, "m k"]) -> Float[np.ndarray, "m j"]:
     """L with L Lᵀ = R Rᵀ and zeros above its diagonal, which need not be multiplied with."""
-    return np.asarray(np.linalg.qr(root.T, mode="r")).T
+    # by rows, as a file gives it back: the order of sums, and the last bit, depend on it
+    return np.ascontiguousarray(np.linalg.qr(root.T, mode="r").T)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _without_zeros(root) -> list[tuple[int, Float[np.ndarray, "_ _"]]]:
