@@ -14,8 +14,8 @@ CONCURVE = 0.95
 COVERAGE_LIMITS, ROWS_FOR_COVERAGE = (0.92, 0.98), 200
 # Noise is uneven where its variance in one of so many parts of an input is so many times that in another.
 UNEVEN, N_PARTS, ROWS_PER_PART = 8.0, 8, 40
-# Noise of some rows is other noise if its variance differs by this factor, and its sd by so many standard errors.
-OTHER_NOISE, CLEARLY = 1.5, 3.0
+# Rows are noisier if their variance is larger by this factor, and their sd by so many standard errors.
+NOISIER, CLEARLY = 1.5, 3.0
 # An error this many times that of a linear model is clearly worse.
 WORSE = 1.1
 
@@ -121,14 +121,13 @@ def uneven_noise(
     return found
 
 
-def is_other_noise(away: Float[np.ndarray, "n k"], part: Bool[np.ndarray, " n"]) -> bool:
-    """Whether the rows of a part are plainly farther off than the others, or nearer; by their mean distances."""
+def is_noisier(away: Float[np.ndarray, "n k"], part: Bool[np.ndarray, " n"]) -> bool:
+    """Whether the rows of a part are plainly farther off than the others, by their mean distances."""
     distance = np.abs(away)
     inside, outside = distance[part], distance[~part]
     error = np.sqrt(inside.var(axis=0) / len(inside) + outside.var(axis=0) / len(outside))
-    apart = np.abs(inside.mean(axis=0) - outside.mean(axis=0)) > CLEARLY * error
-    ratio = np.maximum(inside.mean(axis=0), 1e-12) / np.maximum(outside.mean(axis=0), 1e-12)
-    return bool(np.any(apart & (np.maximum(ratio, 1.0 / ratio) ** 2 > OTHER_NOISE)))
+    apart = inside.mean(axis=0) - outside.mean(axis=0) > CLEARLY * error
+    return bool(np.any(apart & (inside.mean(axis=0) ** 2 > NOISIER * outside.mean(axis=0) ** 2)))
 
 
 def check_memory(needed: float, what: str) -> None:

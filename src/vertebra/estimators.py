@@ -14,7 +14,7 @@ from vertebra import schemes
 from vertebra.addnn import Additive, fit_additive
 from vertebra.calibration import noise
 from vertebra.control import Control
-from vertebra.diagnostics import check_memory, concurvity, is_other_noise
+from vertebra.diagnostics import check_memory, concurvity, is_noisier
 from vertebra.encoding import encode
 from vertebra.evaluation import BOTH_LEFT_OUT, FOLD_LEFT_OUT, LEFT_OUT
 from vertebra.explanation import Explanations
@@ -367,7 +367,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
             noisier = self._noisier_at_gaps(x, y, rows, n_levels)
             likelihood = "heteroscedastic" if noisier else "gaussian"
             notes = [
-                f"rows without {name} have other noise than the rest: noise that depends on the inputs was fitted; "
+                f"rows without {name} are noisier than the rest: noise that depends on the inputs was fitted; "
                 '`likelihood="gaussian"` does without.'
                 for name in noisier[:1]
             ]
@@ -386,7 +386,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         mains = [(i,) for i in range(x.shape[1])]
         first = fit_additive(x, Plain(y, rows.weight), rows.weight, clusters=mains, **settings)
         away = Predictive(first.likelihood, *first.left_out).away(y)
-        return [self._names()[i] for i in there if is_other_noise(away, gaps[:, i])]
+        return [self._names()[i] for i in there if is_noisier(away, gaps[:, i])]
 
 
 class AdditiveClassifier(ClassifierPredictions, _Additive):

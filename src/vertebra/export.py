@@ -94,7 +94,7 @@ def _check(model: Any) -> None:
     if not isinstance(model._likelihood, Gaussian | StudentT | Bernoulli | Categorical):
         raise ValueError(
             '`model` must have likelihood="gaussian" or "student_t" to be written as ONNX, got '
-            f"likelihood={model.likelihood_!r}: the sd of its y is worked out over many values of f."
+            f"likelihood={model.likelihood_!r}: the sd of its y takes many values of f. Fit again with one of them."
         )
 
 
