@@ -45,7 +45,8 @@ def fitted(kind):
         y = pd.Series(f + 0.5 * rng.standard_normal(900), name=name)
         return vb.AdditiveRegressor(random_state=0).fit(x, y), new
     if kind == "conformal":
-        return vb.AdditiveRegressor(random_state=0, conformal=True).fit(x, f + 0.3 * rng.standard_t(2, 900)), new
+        model = vb.AdditiveRegressor(likelihood="gaussian", random_state=0, conformal=True)
+        return model.fit(x, f + 0.3 * rng.standard_t(2, 900)), new
     if kind in ("student_t", "heteroscedastic"):
         return vb.AdditiveRegressor(random_state=0, likelihood=kind).fit(x, f + 0.3 * rng.standard_t(3, 900)), new
     if kind == "poisson":

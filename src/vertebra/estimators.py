@@ -44,8 +44,8 @@ from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Wo
 
 # What can be built on clusters and taken apart into terms.
 SCHEMES_OF_TERMS = [name for name in SCHEMES if name != "deep_ensemble"]
-# Rows with a gap, and without, from which on their noise is compared.
-FEWEST_GAPS = 20
+# Rows with a gap, without one, and in all, from which on noise is compared.
+FEWEST_GAPS, ROWS_FOR_NOISE = 20, 200
 
 
 class Noise(NamedTuple):
@@ -380,7 +380,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         """
         gaps = np.isnan(rows.matrix)
         there = [i for i, n in enumerate(gaps.sum(axis=0)) if FEWEST_GAPS <= n <= len(gaps) - FEWEST_GAPS]
-        if not there:
+        if not there or len(gaps) < ROWS_FOR_NOISE:
             return []
         settings: Any = dict(n_levels=n_levels, rng=np.random.default_rng(seed_of(self.random_state)))
         mains = [(i,) for i in range(x.shape[1])]
