@@ -217,7 +217,7 @@ def test_what_is_done_is_reported():
     said = []
     data = synthetic("smooth", 250, seed=0)
     fit(data.x, data.y, report=said.append)
-    assert said[:2] == ["comparing smooth and rough functions", "testing terms"]
+    assert said[:2] == ["comparing smooth and rough functions", "testing 10 inputs and their 45 pairs"]
     assert said[2].startswith("fitting ")
 
 

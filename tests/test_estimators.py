@@ -303,3 +303,71 @@ def test_classes_that_can_be_told_apart_keep_the_inputs_that_tell_them_apart():
     model = vb.AdditiveClassifier(random_state=0).fit(x[train], y[train])
     assert len(model.clusters_) > 5
     assert model.score(x[test], y[test]) > 0.93
+
+
+def nearly_separable(kind, n, noise, seed):
+    """Two classes that inputs of a kind tell apart, but for some noise."""
+    rng = np.random.default_rng(seed)
+    number, code, other = rng.standard_normal(n), rng.integers(0, 5, n), rng.integers(0, 5, n)
+    levels = np.array(["a", "b", "c", "d", "e"])
+    x, f = {
+        "numbers": ({"u": number, "v": rng.standard_normal(n)}, lambda x: x["u"] + x["v"]),
+        "categories": ({"u": levels[code], "v": levels[other]}, lambda x: code + other - 3.5),
+        "both": ({"u": number, "v": levels[code]}, lambda x: number + code - 2.0),
+        "ordered": (
+            {"u": number, "v": pd.Categorical(levels[code], categories=levels, ordered=True)},
+            lambda x: number + code - 2.0,
+        ),
+    }[kind]
+    table = pd.DataFrame(x)
+    return table, (f(table) + noise * rng.standard_normal(n) > 0.0).astype(int)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("kind", ["numbers", "categories", "both", "ordered"])
+def test_classes_that_can_be_told_apart_keep_the_terms_that_do(kind, noise):
+    """Near separation rows have no weight near the fit, and tests of its terms no power (Hauck & Donner)."""
+    model = vb.AdditiveClassifier(random_state=0).fit(*nearly_separable(kind, 400, noise, 0))
+    assert {name for cluster in model.clusters_ for name in cluster} == {"u", "v"}
+    scores = model.evaluate(*nearly_separable(kind, 4000, noise, 1)).scores
+    assert scores["model"]["log_loss"] < scores["linear"]["log_loss"] + 0.02
+    mains = model.effects(order=1)
+    assert mains["probability"].min() > 0.95
+    # in log loss of rows left out too
+    assert model.evaluation_.scores["model"]["log_loss"] < 0.3
+
+
+def test_counts_that_are_zero_for_some_keep_the_terms_that_say_so():
+    """Where the rate is near 0 rows have no weight either."""
+    rng = np.random.default_rng(0)
+    level, number = rng.integers(0, 4, 500), rng.standard_normal(500)
+    rate = np.where(level == 0, 1e-4, np.exp(0.3 * level + 0.5 * number))
+    x = pd.DataFrame({"u": number, "v": np.array(["a", "b", "c", "d"])[level], "idle": rng.standard_normal(500)})
+    model = vb.AdditiveRegressor(likelihood="poisson", random_state=0).fit(x, rng.poisson(rate))
+    assert {("u",), ("v",)} <= {tuple(term) for term in model.effects(order=1)["term"]}
+    assert model.effects(order=1).set_index("term")["probability"][[("u",), ("v",)]].min() > 0.95
+
+
+def test_a_term_that_one_output_found_is_tested_in_every_output():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1500, 5))
+    triple = x[:, 0] * x[:, 1] * x[:, 2]
+    y = np.stack([triple + x[:, 3], 0.35 * triple + x[:, 4]], axis=1) + rng.standard_normal((1500, 2)) * [0.5, 1.0]
+    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, y)
+    for output in (0, 1):
+        effects = model.effects(output=output).set_index("term")
+        assert effects["lower"][("x0", "x1", "x2")] > 0.2
+        assert effects["probability"][("x0", "x1", "x2")] > 0.99
+        assert ("x0", "x1", "x2") in model.interactions(output=output)["term"].tolist()
+        assert (effects["probability"] > 0.0).all()
+
+
+def test_a_linear_model_that_does_better_is_a_reason_to_look_again():
+    """Where the search finds nothing in rows that a line explains, all main effects are tried."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 12))
+    # weak effects of all inputs, none of which passes a test by itself
+    y = 0.25 * x.sum(axis=1) + rng.standard_normal(60)
+    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, y)
+    scores = model.evaluation_.scores
+    assert scores["model"]["rmse"] < 1.02 * scores["linear"]["rmse"]

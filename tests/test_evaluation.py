@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss, roc_auc_score
 
@@ -14,19 +15,20 @@ from vertebra.working import Response, left_out
 
 def test_leaving_a_row_out_in_closed_form_is_leaving_it_out(rng):
     n, m, noise = 40, 12, 0.3
-    phi, weight = rng.standard_normal((n, m)), rng.integers(1, 4, n).astype(float)
+    phi, weight = rng.standard_normal((n, m)), rng.choice([0.4, 1.0, 2.0, 7.5], n)
     y = phi @ rng.standard_normal(m) + rng.standard_normal(n)
 
-    def posterior(kept):
-        precision = np.eye(m) + phi[kept].T @ (weight[kept, None] * phi[kept]) / noise
+    def posterior(weight):
+        precision = np.eye(m) + phi.T @ (weight[:, None] * phi) / noise
         covariance = np.linalg.inv(precision)
-        return covariance @ phi[kept].T @ (weight[kept] * y[kept]) / noise, covariance
+        return covariance @ phi.T @ (weight * y) / noise, covariance
 
-    mean, covariance = posterior(np.ones(n, dtype=bool))
+    mean, covariance = posterior(weight)
     variance = np.sum((phi @ covariance) * phi, axis=1)[:, None]
-    means, variances = left_out((phi @ mean)[:, None], variance, variance, [Response(y, weight, None)], [noise])
+    means, variances = left_out((phi @ mean)[:, None], variance, variance, [Response(y, weight, None)], [noise], weight)
     for i in range(n):
-        own, left = posterior(np.arange(n) != i)
+        # one of the rows that a weight stands for, or all of less than one
+        own, left = posterior(np.where(np.arange(n) == i, np.maximum(weight - 1.0, 0.0), weight))
         np.testing.assert_allclose(means[i, 0], phi[i] @ own, rtol=1e-8)
         np.testing.assert_allclose(variances[i, 0], phi[i] @ left @ phi[i], rtol=1e-8)
 
@@ -56,7 +58,8 @@ def test_ranks_are_uniform_where_the_model_is_right(kind, rng):
         "poisson": (Poisson(), rng.poisson(np.exp(f)).astype(float)),
     }[kind]
     predictive = Predictive(likelihood, mean, variance)
-    ranks = predictive.rank(y, rng)
+    below, upto = predictive._ranks(y)
+    ranks = below + rng.random(upto.shape) * (upto - below)
     # Kolmogorov's distance of 4000 uniform values exceeds 0.031 with a probability of 0.1 %
     assert stats.kstest(ranks[:, 0], "uniform").statistic < 0.031
     evaluation = of_numbers("new", predictive, y, np.ones(n), linear=mean, centre=np.zeros(1), unit=np.ones(1))
@@ -101,7 +104,7 @@ def test_scores_of_classes_are_scikit_learn_s(rng):
     codes = (rng.random(n) < p[:, 0]).astype(int)
     weight = rng.random(n) + 0.1
     both = np.concatenate([1.0 - p, p], axis=1)
-    found = of_classes("new", both, codes, weight, linear=logits, shares=np.array([0.5, 0.5]))
+    found = of_classes("new", both, codes, weight, linear=logits, shares=np.array([0.5, 0.5]), matrix=logits)
     for who in ("model", "linear"):
         np.testing.assert_allclose(found.scores[who]["log_loss"], log_loss(codes, both, sample_weight=weight))
         np.testing.assert_allclose(found.scores[who]["auc"], roc_auc_score(codes, p[:, 0], sample_weight=weight))
@@ -170,3 +173,52 @@ def test_rows_of_no_weight_do_not_count_and_odd_targets_are_refused(rng):
     with pytest.raises(ValueError, match="`y`"):
         counts.evaluate(x, np.full(80, -1.0))
     assert np.isnan(counts.evaluate(x[:3], [2.0, 2.0, 2.0]).scores["model"]["r2"])
+
+
+def small_table(kind, n, rng):
+    """Rows of two categories, ten kinds of them, with a target that repeats too."""
+    a, b = rng.integers(0, 5, n), rng.integers(0, 2, n)
+    f = 0.8 * (a - 2) + 1.2 * b - 0.5
+    y = {
+        "classes": lambda: (rng.random(n) < expit(f)).astype(int),
+        "counts": lambda: rng.poisson(np.exp(0.5 * f)),
+        "rounded": lambda: np.round(f + rng.standard_normal(n)),
+    }[kind]()
+    return pd.DataFrame({"a": np.array(list("uvwxy"))[a], "b": np.array(list("pq"))[b]}), y
+
+
+@pytest.mark.parametrize("kind", ["classes", "counts", "rounded"])
+def test_what_is_said_of_rows_left_out_holds_where_rows_repeat(kind):
+    rng = np.random.default_rng(3)
+    settings = {"counts": dict(likelihood="poisson")}.get(kind, {})
+    estimator = vb.AdditiveClassifier if kind == "classes" else vb.AdditiveRegressor
+    model = estimator(random_state=0, **settings).fit(*small_table(kind, 2000, rng))
+    assert model.evaluation_.n == 2000
+    stated, new = model.evaluation_.scores, model.evaluate(*small_table(kind, 20_000, rng)).scores
+    for who in ("model", "linear"):
+        for name in {"rmse", "accuracy", "log_loss", "auc"} & set(stated[who]):
+            # a standard error is about 1 % of accuracy, AUC and log loss, 2 % of an RMSE of counts
+            assert stated[who][name] == pytest.approx(new[who][name], rel=0.06), (who, name)
+
+
+def test_weights_state_the_accuracy_that_repeated_rows_state():
+    rng = np.random.default_rng(0)
+    x, y = small_table("classes", 300, rng)
+    weight = rng.integers(1, 12, 300)
+    one = vb.AdditiveClassifier(random_state=0).fit(x, y, weight)
+    often = np.repeat(np.arange(300), weight)
+    other = vb.AdditiveClassifier(random_state=0).fit(x.iloc[often], y[often])
+    assert one.evaluation_.n == other.evaluation_.n == weight.sum()
+    for who, scores in one.evaluation_.scores.items():
+        assert scores == pytest.approx(other.evaluation_.scores[who], rel=1e-9)
+
+
+@pytest.mark.parametrize("levels", [(0.5, 0.9), (0.05, 0.95)])
+def test_the_share_of_a_count_inside_an_interval_is_what_random_ranks_give_in_the_mean(levels, rng):
+    predictive = Predictive(Poisson(), rng.standard_normal((30, 1)), np.full((30, 1), 0.3))
+    y = rng.poisson(1.5, (30, 1)).astype(float)
+    below, upto = predictive._ranks(y)
+    ranks = below + rng.random((20_000, 30, 1)) * (upto - below)
+    drawn = [np.mean(np.abs(2.0 * ranks - 1.0) <= level, axis=0) for level in levels]
+    # 20,000 draws: a standard error of at most 0.0036
+    np.testing.assert_allclose(predictive.inside(y, levels), drawn, atol=0.015)

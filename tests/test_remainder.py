@@ -57,9 +57,10 @@ def test_errors_left_out_are_those_of_ridges_fitted_without_the_row(rng):
     penalties = np.array([0.1, 10.0])
     for penalty, errors in zip(penalties, left_out_errors(features, y, weight, penalties), strict=True):
         for i in range(12):
-            rest = np.arange(12) != i
-            gram = features[rest].T @ (weight[rest, None] * features[rest]) + penalty * np.eye(4)
-            v = np.linalg.solve(gram, features[rest].T @ (weight[rest, None] * y[rest]))
+            # one of the rows that a weight stands for, or all of less than one
+            rest = np.where(np.arange(12) == i, np.maximum(weight - 1.0, 0.0), weight)
+            gram = features.T @ (rest[:, None] * features) + penalty * np.eye(4)
+            v = np.linalg.solve(gram, features.T @ (rest[:, None] * y))
             np.testing.assert_allclose(errors[i], y[i] - features[i] @ v, rtol=1e-9)
 
 

@@ -15,16 +15,16 @@ from vertebra.structure import (
     _joint_p_value,
     _score_test,
     _scores,
-    _test,
     _test_block,
-    _tests_inside,
     chi_square_tail,
     discoveries,
     fit_basis,
     grown,
     model_of,
     most_columns,
+    own_score_tests,
     probabilities,
+    score_tests,
     search,
     strongest,
 )
@@ -147,7 +147,7 @@ def test_p_values_are_uniform_where_there_is_no_interaction():
         data = rows("smooth", 400, seed)
         model = model_of(data, [(i,) for i in range(5)])
         pairs = [(i, j) for i in range(10) for j in range(i + 1, 10)]
-        p_values += [score.p_value for score in _test(model, pairs).values()]
+        p_values += [score.p_value for score in score_tests(model, pairs).values()]
     # Kolmogorov–Smirnov at 1800 values, slightly dependent: the 0.1 % point is 0.046
     assert stats.kstest(p_values, "uniform").statistic < 0.046
     assert np.mean(np.array(p_values) < 0.01) < 0.02
@@ -159,7 +159,7 @@ def test_a_score_test_of_one_column_is_the_t_test():
     x = rng.integers(0, 2, (60, 1)).astype(float)
     y = rng.standard_normal(60) + 0.5 * x[:, 0]
     model = model_of(rows_of(x, y), [])
-    found = _test(model, [(0,)])[(0,)].p_value
+    found = score_tests(model, [(0,)])[(0,)].p_value
     # the noise is that of the model without the term, as in a score test: F = t²(n − 1)/(n − 2 + t²) on (1, n − 1)
     t = stats.ttest_ind(y[x[:, 0] == 1], y[x[:, 0] == 0]).statistic
     score = t**2 * 59 / (58 + t**2)
@@ -180,7 +180,7 @@ def test_p_values_of_levels_missing_values_and_rough_functions_are_uniform_too(r
         noise_variance = 1.0 if seed % 2 else None
         model = model_of(rows_of(x, y, None, (0, 0, 6, 0), rough=rough, noise_variance=noise_variance), [])
         terms = [(i,) for i in range(4)] + [(0, 1), (0, 2), (2, 3)]
-        p_values += [score.p_value for score in _test(model, terms).values()]
+        p_values += [score.p_value for score in score_tests(model, terms).values()]
     # Kolmogorov–Smirnov at 420 values, slightly dependent, and a saddlepoint good to a few per cent: the 0.1 % point is
     # 0.095
     assert stats.kstest(p_values, "uniform").statistic < 0.095
@@ -240,8 +240,8 @@ def test_a_term_of_the_model_is_tested_as_if_it_had_never_been_in(rough):
         # Σ_oo of prior and posterior variances in one matrix, solved
         assert found.p_value == pytest.approx(wanted.p_value, rel=1e-5, abs=1e-300)
         assert found.log_bayes_factor == pytest.approx(wanted.log_bayes_factor, rel=1e-6, abs=1e-6)
-    assert set(_tests_inside(model)) == set(model.basis.terms)
-    assert set(_tests_inside(model, [(1, 2)])) == {(1, 2)}
+    assert set(own_score_tests(model)) == set(model.basis.terms)
+    assert set(own_score_tests(model, [(1, 2)])) == {(1, 2)}
 
 
 def test_terms_of_levels_and_missing_values_are_found():
@@ -271,7 +271,7 @@ def test_more_families_share_the_chance_of_a_false_term():
     rng = np.random.default_rng(0)
     x = rng.random((200, 1))
     data = rows_of(x, x[:, 0] + 0.5 * rng.standard_normal(200))
-    p_value = _test(model_of(data, []), [(0,)])[(0,)].p_value
+    p_value = score_tests(model_of(data, []), [(0,)])[(0,)].p_value
     enough = int(structure.FALSE_MAIN / p_value)
     assert search(data, n_families=enough)[0].terms == ((0,),)
     assert search(data, n_families=enough + 1)[0].terms == ()
@@ -405,7 +405,7 @@ def test_pairs_too_weak_to_be_seen_alone_are_seen_together_and_enter():
     pairs = list(itertools.combinations(range(6), 2))
     f = sum(1.6 * (x[:, i] - 0.5) * (x[:, j] - 0.5) for i, j in pairs)
     model = model_of(rows(f + 0.4 * rng.standard_normal(600)), [(i,) for i in range(6)])
-    alone = _test(model, pairs)
+    alone = score_tests(model, pairs)
     assert _joint_p_value(model, pairs) < 0.1 * min(score.p_value for score in alone.values())
     added = _add_together(model, pairs, {}, 0.0025, lambda: False)
     assert len(added.basis.terms) > 12

@@ -4,6 +4,7 @@ posterior of all coefficients, hyper-parameters by evidence and averaged over.
 Where the noise is not Gaussian, the same on the working response of iterated reweighting, up to the best Gaussian q.
 """
 
+import enum
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,11 +13,26 @@ import numpy as np
 from jaxtyping import Float
 
 from vertebra.evidence import TOTAL_DEGREE, Basis, averaged, basis_of, with_constant
+from vertebra.folds import folds_of
 from vertebra.likelihoods import Likelihood
 from vertebra.polynomials import Term, maximal, subsets
-from vertebra.structure import Model, Structure, fit_basis, grown, model_of, most_columns, search, strongest
+from vertebra.profile import copies_of
+from vertebra.structure import (
+    FALSE_PAIR,
+    Model,
+    Score,
+    Structure,
+    fit_basis,
+    grown,
+    model_of,
+    most_columns,
+    own_score_tests,
+    score_tests,
+    search,
+    strongest,
+)
 from vertebra.sums import CHUNK, Everything, Rows, Streamed, centred_on
-from vertebra.systems import DEGREE, System, system_of
+from vertebra.systems import DEGREE, System, columns, system_of
 from vertebra.terms import SumOfTerms, triangular
 from vertebra.working import Classes, Plain, Response, Working, between, left_out
 
@@ -31,6 +47,9 @@ MAX_EXACT = 900
 N_ROUNDS = 12
 # All main effects are tried beside those found with so many rows for each, and kept for so much ELBO.
 ROWS_PER_MAIN, LEAST_GAIN = 8, 3.0
+# The most terms that are taken out again one by one; and how many times the rows' weight without a term must be that
+# with it, for the term to be tested so.
+MOST_TRIED, MUCH_HEAVIER = 8, 1.5
 # The p-value up to which a term is in the model that terms are looked at again from.
 SEEN_AGAIN = 1e-3
 # A fit is checked on rows left out where their mean leverage is larger, fold by fold; of many rows one fold is enough.
@@ -41,6 +60,14 @@ USUAL_EXCESS, MOST_EXCESS = 0.2, 3.0
 ROWS_FOR_ROUGH, ROWS_PER_COLUMN, N_COMPARED = 200, 3, 4
 # Noise of a smaller share of the variance of y is faint.
 FAINT = 0.03
+
+
+class Mains(enum.Enum):
+    """Which inputs have a main effect: those found, all of them, or all, with straight lines and nothing else."""
+
+    FOUND = "what tests find"
+    ALL = "curves"
+    LINES = "lines"
 
 
 class Additive(NamedTuple):
@@ -77,6 +104,7 @@ def fit_additive(
     report: Callable[[str], None] = lambda _: None,
     clusters: Sequence[Term] | None = None,
     within: Sequence[Term] | None = None,
+    mains: Mains = Mains.FOUND,
     enough: Callable[[], bool] = lambda: False,
     calibrate: bool = True,
     everything: Everything | None = None,
@@ -84,54 +112,53 @@ def fit_additive(
     """Finds the terms and fits them. Each latent function has its own tests, smoothness and noise; they share terms.
 
     `n_levels` says which inputs are categories. `clusters` are found unless given, `within` some sets of inputs where
-    these are given; a constant target has none. Once `enough` says so, no more terms are sought. With `calibrate`, a
-    fit with much freedom for its rows is widened by what it missed rows by that it had not seen. Where the rows are a
-    sample, `everything` is all of them: terms are sought in the sample and fitted to all.
+    these are given; a constant target has none. `mains` says which inputs have a main effect. Once `enough` says so, no
+    more terms are sought. With `calibrate`, a fit with much freedom for its rows is widened by what it missed rows by
+    that it had not seen. Where the rows are a sample, `everything` is all of them: terms are sought in the sample and
+    fitted to all.
     """
     levels = [0] * x.shape[1] if n_levels is None else n_levels
+    if mains is Mains.LINES:
+        clusters = [(i,) for i in range(x.shape[1])]
     asked: dict[str, Any] = dict(clusters=clusters, within=within, enough=enough)
     more = 0 if everything is None else _more_degrees(everything.n_rows)
-    data = _data(x, weight, levels, working, rough=False, degree=DEGREE + more)
-    f = working.start
-    variance, least, mains = np.zeros_like(f), -math.inf, ()
+    degree = 1 if mains is Mains.LINES else DEGREE + more
+    # what a copy says has been said
+    idle = set() if clusters is not None else set(copies_of(x))
+    data = _data(x, weight, levels, working, rough=False, degree=degree, idle=idle)
+    f, variance, start = working.start, np.zeros_like(working.start), ()
+    stay = tuple((i,) for i, system in enumerate(data.systems) if system.is_alive) if mains is Mains.ALL else ()
     if not isinstance(working, Plain):
         # Structure is sought where the weights are near the truth: at a first fit of main effects.
         report("fitting main effects")
-        _, basis, models = _structure(data.rows(f, variance), max_order=1, **asked)
-        first, mains = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS // 2), basis.terms
-        if clusters is None and within is None and isinstance(working, Classes):
-            first, asked["base"] = _all_mains_if_better(data, basis, first)
-            least = _elbo(data, *first) - LEAST_GAIN
+        _, basis, models = _structure(data.rows(f, variance), max_order=1, base=stay, **asked)
+        first, start = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS // 2), basis.terms
+        if clusters is None and within is None and isinstance(working, Classes) and not stay:
+            first, stay = _all_mains_if_better(data, basis, first)
         f, variance, _ = first
     rows = data.rows(f, variance)
-    if np.count_nonzero(weight) >= ROWS_FOR_ROUGH:
+    if np.count_nonzero(weight) >= ROWS_FOR_ROUGH and mains is not Mains.LINES:
         report("comparing smooth and rough functions")
-        rough = _data(x, weight, levels, working, rough=True)
+        rough = _data(x, weight, levels, working, rough=True, idle=idle)
         along_ranks = rough.rows(f, variance)
         if _is_rough(rows, along_ranks, clusters):
             data, rows = rough, along_ranks
-    report("testing terms")
-    structures, basis, models = _structure(rows, **asked)
+    p = sum(system.is_alive for system in data.systems)
+    report("testing terms" if clusters is not None else f"testing {p:,} inputs and their {math.comb(p, 2):,} pairs")
+    structures, basis, models = _structure(rows, base=stay, start=start, **asked)
     report(f"fitting {len(basis.terms)} terms")
     basis, models = _settle(basis, rows, models)
     if not isinstance(working, Plain):
-        f, variance, models = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS // 2)
-        if asked.get("base") == () and _elbo(data, f, variance, models) < least:
-            # where classes can be told apart for certain, rows say little near the fit, and tests see nothing
-            asked["base"] = mains
-            structures, basis, models = _structure(rows, **asked)
-            basis, models = _settle(basis, rows, models)
-            f, variance, models = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS // 2)
-        if clusters is None and basis.blocks:
+        fit = _Fit(basis, *_reweight(data, basis, models, f, variance, N_REWEIGHTINGS // 2))
+        if clusters is None:
+            fit = _with_what_evidence_wants(data, fit, start)
+        if clusters is None and fit.basis.blocks:
             # Seen from a fit that lacks what they stood for, terms may have looked real that are not.
-            rows = data.rows(f, variance)
-            seen = {t for s in structures for t, test in s.tests.items() if test.p_value < SEEN_AGAIN}
-            strong = tuple(t for t in basis.terms if len(t) == 1 or t in seen)
-            structures, again, found = _structure(rows, start=strong, **asked)
-            if set(again.terms) != set(basis.terms):
-                basis, models = _settle(again, rows, found)
-        f, variance, models = _reweight(data, basis, models, f, variance, N_REWEIGHTINGS)
+            structures, fit = _looked_at_again(data, structures, fit, dict(base=stay, **asked))
+        basis = fit.basis
+        f, variance, models = _reweight(data, basis, fit.models, fit.f, fit.variance, N_REWEIGHTINGS)
         rows = data.rows(f, variance)
+    structures = _all_tested(data, structures, _Fit(basis, f, variance, models))
     if everything is not None:
         report(f"fitting {len(basis.terms)} terms to all {everything.n_rows:,} rows")
         everything.begin(repr([(block.term, block.index.tolist()) for block in basis.blocks]))
@@ -147,7 +174,7 @@ def fit_additive(
     terms, variances = SumOfTerms(basis, means, roots), np.array(noise, dtype=float)
     mean, variance = terms.moments(x)
     conditional = variance if basis.n_columns > MAX_EXACT else _at_rows(data, models)[1]
-    without = left_out(mean, variance, conditional, working.responses(mean, variance), noise)
+    without = left_out(mean, variance, conditional, working.responses(mean, variance), noise, weight)
     is_checked = calibrate and clusters is None and _has_much_freedom(basis, variance, weight, variances)
     if is_checked and isinstance(working, Plain):
         report("checking intervals on rows left out")
@@ -157,6 +184,107 @@ def fit_additive(
         variances, without = factors**2 * variances, (without[0], factors**2 * without[1])
     likelihood, found = working.likelihood(list(variances)), maximal(basis.terms)
     return Additive(terms, likelihood, structures, found, tuple(float(v) for v in variances), without)
+
+
+class _Fit(NamedTuple):
+    """A model of every latent function on one basis, f and its variance at the rows."""
+
+    basis: Basis
+    f: Float[np.ndarray, "n latent"]
+    variance: Float[np.ndarray, "n latent"]
+    models: list[Model | None]
+
+    def energies(self) -> dict[Term, float]:
+        """The sum of the squared coefficients of each term, over all latent functions."""
+        means = [model.posterior.mean for model in self.models if model is not None]
+        places = zip(self.basis.terms, self.basis.slices, strict=True)
+        return {term: float(sum(np.sum(mean[place] ** 2) for mean in means)) for term, place in places}
+
+
+def _with_what_evidence_wants(data: _Data, fit: _Fit, before: Sequence[Term]) -> _Fit:
+    """The fit with those terms of an earlier one that it lacks, as far as its ELBO, fitted again, is higher with them.
+
+    Where classes can be told apart for certain, rows say little near the fit, and tests of its own terms see nothing
+    (Hauck & Donner): no term goes on the word of a test alone.
+    """
+    lost = [t for t in before if t not in fit.basis.terms]
+    if not lost:
+        return fit
+
+    def fitted(terms: set[Term], near: _Fit) -> tuple[_Fit, float]:
+        ordered = sorted(terms, key=lambda t: (len(t), t))
+        basis = basis_of(data.systems, ordered, sizes=fit.basis.sizes, max_columns=most_columns(len(fit.f)))
+        found = _Fit(basis, *_reweight(data, basis, near.models, near.f, near.variance, N_REWEIGHTINGS // 2))
+        return found, _elbo(data, found.f, found.variance, found.models)
+
+    best, elbo = fitted({*fit.basis.terms, *lost}, fit)
+    if elbo <= _elbo(data, fit.f, fit.variance, fit.models):
+        return fit
+    for _ in range(MOST_TRIED):
+        sizes = best.energies()
+        weakest = min((t for t in maximal(best.basis.terms) if t in lost), key=sizes.__getitem__, default=None)
+        if weakest is None:
+            break
+        fewer, without = fitted(set(best.basis.terms) - {weakest}, best)
+        if without < elbo:
+            break
+        best, elbo = fewer, without
+    return best
+
+
+def _looked_at_again(data: _Data, structures, fit: _Fit, asked: dict[str, Any]):
+    """The structures and the fit after the terms of a fit were tested against it."""
+    rows = data.rows(fit.f, fit.variance)
+    seen = {t for s in structures for t, test in s.tests.items() if test.p_value < SEEN_AGAIN}
+    strong = tuple(t for t in fit.basis.terms if len(t) == 1 or t in seen)
+    structures, again, found = _structure(rows, start=strong, max_order=2, **asked)
+    if set(again.terms) == set(fit.basis.terms):
+        return structures, fit
+    basis, models = _settle(again, rows, found)
+    other = _Fit(basis, *_reweight(data, basis, models, fit.f, fit.variance, N_REWEIGHTINGS // 2))
+    return structures, _with_what_evidence_wants(data, other, fit.basis.terms)
+
+
+def _all_tested(data: _Data, structures: Sequence[Structure], fit: _Fit) -> tuple[Structure, ...]:
+    """The structures with a test of every term of the model in every latent function, and those it finds there too.
+
+    A term of the model is tested by the weights of the rows near the fit. Where these would be much larger without it,
+    it is taken out and tested by those of the fit that lacks it, which is what a score test is.
+    """
+    result = []
+    for k, (structure, model) in enumerate(zip(structures, fit.models, strict=True)):
+        if model is not None:
+            tests = structure.tests | own_score_tests(model, [t for t in fit.basis.terms if t not in structure.tests])
+            if not isinstance(data.working, Plain):
+                weak = [t for t in fit.basis.terms if tests[t].p_value > SEEN_AGAIN]
+                tests |= _tests_without(data, k, fit, weak)
+            level = {order: FALSE_PAIR / max(n, 1) for order, n in structure.n_candidates.items()}
+            here = [t for t in fit.basis.terms if t in structure.terms or tests[t].p_value < level.get(len(t), 0.0)]
+            structure = structure._replace(terms=tuple(here), tests=tests)
+        result.append(structure)
+    return tuple(result)
+
+
+def _tests_without(data: _Data, latent: int, fit: _Fit, terms: Sequence[Term]) -> dict[Term, Score]:
+    """Tests of some terms in one latent function, each against a fit without it, where that gives rows more weight."""
+    found: dict[Term, Score] = {}
+    before = data.working.responses(fit.f, fit.variance)[latent].w.sum()
+    for block, place in zip(fit.basis.blocks, fit.basis.slices, strict=True):
+        if block.term not in terms or len(found) == MOST_TRIED:
+            continue
+        own = columns(data.values, block.term, block.index)
+        parts = [np.zeros(len(own)) if m is None else own @ m.posterior.mean[place] for m in fit.models]
+        f = fit.f - np.stack(parts, axis=1)
+        if data.working.responses(f, fit.variance)[latent].w.sum() < MUCH_HEAVIER * before:
+            continue
+        others = [t for t in fit.basis.terms if t != block.term]
+        basis = basis_of(data.systems, others, sizes=fit.basis.sizes, max_columns=most_columns(len(f)))
+        _, _, models = _reweight(data, basis, fit.models, f, fit.variance, N_REWEIGHTINGS // 2)
+        model = models[latent]
+        if model is None:  # no term is left: that of a constant
+            model = model_of(data.rows(*_at_rows(data, models))[latent], ())
+        found |= score_tests(model, [block.term])
+    return found
 
 
 def _has_much_freedom(basis: Basis, variance, weight, noise) -> bool:
@@ -170,7 +298,7 @@ def _overconfidence(x, y, weight, rng, settings: dict[str, Any]) -> Float[np.nda
 
     Evidence takes the terms as given, but they were chosen, among many, because they fit these rows.
     """
-    folds = rng.permutation(np.arange(len(x)) % N_FOLDS)
+    folds = folds_of(N_FOLDS, rng, x, y)
     squares, mass = np.zeros(y.shape[1]), 0.0
     for fold in range(N_FOLDS if len(x) < ROWS_FOR_ONE_FOLD else 1):
         out = folds == fold
@@ -188,9 +316,13 @@ def _more_degrees(n_rows: int) -> int:
     return max(0, int(DEGREES_A_DECADE * math.log10(n_rows / MANY_ROWS)))
 
 
-def _data(x, weight, levels, working, *, rough: bool, degree: int = DEGREE) -> _Data:
+def _data(x, weight, levels, working, *, rough: bool, degree: int = DEGREE, idle: set[int]) -> _Data:
+    """Rows with the functions of every input; one that is `idle` has none, as if it did not vary."""
     settings: dict[str, Any] = dict(rough=rough, degree=degree)
-    systems = tuple(system_of(column, weight, n, **settings) for column, n in zip(x.T, levels, strict=True))
+    systems = tuple(
+        system_of(np.zeros(len(x)), weight) if i in idle else system_of(column, weight, n, **settings)
+        for i, (column, n) in enumerate(zip(x.T, levels, strict=True))
+    )
     return _Data(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], working)
 
 
@@ -214,8 +346,8 @@ def _all_mains_if_better(data: _Data, basis: Basis, first) -> tuple[Any, tuple[T
 
 
 def _elbo(data: _Data, f, variance, models) -> float:
-    """Of a fit to classes, with the hyper-prior of its sizes."""
-    fit_of = data.working.expected_log_prob(f, variance)  # type: ignore[attr-defined]
+    """Of a fit, with the hyper-prior of its sizes."""
+    fit_of = data.working.expected_log_prob(f, variance)
     away = [m.evidence.distance(m.posterior.theta) for m in models if m is not None]
     return fit_of - sum(m.posterior.kl for m in models if m is not None) - 0.5 * sum(away)
 

@@ -50,6 +50,7 @@ DEMO_FOLDER = pathlib.Path("demo-output")
 # typer brings its own copy of click, or uses the installed one.
 UsageError: Any = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "UsageError")
 
+Weights = Literal["auto", "frequency", "importance"]
 Likelihood = Literal["auto", "gaussian", "heteroscedastic", "student_t", "poisson"]
 Scheme = Literal[
     "auto",
@@ -200,6 +201,13 @@ def fit(
     ] = "auto",
     drop: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Leave a column out; repeatable.")] = None,
     weight: Annotated[str | None, typer.Option(metavar="COLUMN", help="Weights of the rows.")] = None,
+    weights: Annotated[
+        Weights,
+        typer.Option(
+            metavar="KIND",
+            help="What they are: frequency, numbers of equal rows; importance, of any scale; auto, by their values.",
+        ),
+    ] = "auto",
     kinds: Annotated[
         list[str] | None,
         typer.Option(
@@ -273,7 +281,9 @@ def fit(
         from vertebra.holdout import fit_and_evaluate, fit_files
 
         x, y, row_weight = roles.choose(frame, table, target, drop or [], weight, kinds or [], task)
-        settings: dict[str, Any] = dict(scheme=scheme, feature_types=x.kinds or None, random_state=seed)
+        settings: dict[str, Any] = dict(
+            scheme=scheme, feature_types=x.kinds or None, weights=weights, random_state=seed
+        )
         if y.is_class and (likelihood != "auto" or conformal):
             option = "--conformal" if conformal else f"--likelihood {likelihood}"
             raise Refused(f"{option} is for regression, and this is classification: {y.reason}.")

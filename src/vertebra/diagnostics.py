@@ -10,6 +10,8 @@ from scipy.stats import rankdata
 
 # Rank correlations of two inputs from which their effects can hardly be told apart.
 CONCURVE = 0.95
+# Copies of an input that are named.
+MOST_COPIES = 3
 # Coverage of 95 % intervals outside these limits is worth a warning, with so many rows.
 COVERAGE_LIMITS, ROWS_FOR_COVERAGE = (0.92, 0.98), 200
 # Noise is uneven where its variance in one of so many parts of an input is so many times that in another.
@@ -60,6 +62,19 @@ def concurvity(x: Float[np.ndarray, "n p"], names: Sequence[str], inputs: Sequen
         f"{one} and {other} rise and fall together (rank correlation {r:.2f}): their effects can hardly be told apart."
         for r, one, other in sorted(found, reverse=True)[:5]
     ]
+
+
+def copy_words(copies: Mapping[int, int], names: Sequence[str]) -> list[str]:
+    """Inputs that are equal in all rows: the model reads the first, and cannot know which of them acts."""
+    groups: dict[int, list[str]] = {}
+    for i, first in copies.items():
+        groups.setdefault(first, []).append(names[i])
+    found = []
+    for first, others in groups.items():
+        shown = ", ".join(others[:MOST_COPIES]) + (f" and {n} more" if (n := len(others) - MOST_COPIES) > 0 else "")
+        are = "are copies" if len(others) > 1 else "is a copy"
+        found.append(f"{shown} {are} of {names[first]}, which alone is read: what acts may be any of them.")
+    return found
 
 
 def coverage_words(scores: Mapping[str, float], n: float, targets: Sequence[str]) -> tuple[list[str], list[str]]:

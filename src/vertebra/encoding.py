@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from vertebra.folds import folds_of
+
 N_FOLDS = 5
 
 
@@ -72,7 +74,7 @@ def encode(
 
     With `fill`, missing numbers have a place of their own, below all others.
     """
-    folds = rng.permutation(np.arange(len(matrix)) % N_FOLDS)
+    folds = folds_of(N_FOLDS, rng, matrix, target[:, None])
     tallies = {
         i: tally(matrix[:, i], target, weight, folds, levels)
         for i, levels in enumerate(n_levels)

@@ -9,14 +9,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax.random as jr
 import numpy as np
+from jaxtyping import Float
 
 from vertebra import schemes
-from vertebra.addnn import Additive, fit_additive
+from vertebra.addnn import Additive, Mains, fit_additive
 from vertebra.calibration import noise
 from vertebra.control import Control
-from vertebra.diagnostics import check_memory, concurvity, is_noisier
+from vertebra.diagnostics import check_memory, concurvity, copy_words, is_noisier
 from vertebra.encoding import encode
-from vertebra.evaluation import BOTH_LEFT_OUT, FOLD_LEFT_OUT, LEFT_OUT
+from vertebra.evaluation import BOTH_LEFT_OUT, FOLD_LEFT_OUT, LEFT_OUT, cross_fitted, losses, losses_of_logits
 from vertebra.explanation import Explanations
 from vertebra.fitting import (
     SCHEMES,
@@ -34,6 +35,7 @@ from vertebra.passes import MOST_SEARCHED, StreamedRows
 from vertebra.polynomials import Term
 from vertebra.prediction import LIKELIHOODS, ClassifierPredictions, RegressorPredictions
 from vertebra.predictive import Predictive
+from vertebra.profile import copies_of
 from vertebra.remainder import blend, is_something_left
 from vertebra.skeleton import Skeleton, additive, chain
 from vertebra.sparsity import clusters_of, group_lasso_path
@@ -44,6 +46,8 @@ from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Wo
 
 # What can be built on clusters and taken apart into terms.
 SCHEMES_OF_TERMS = [name for name in SCHEMES if name != "deep_ensemble"]
+# A loss this many times that of a linear model, on rows left out, is more than chance where both are as good.
+BEHIND = 1.02
 # Rows with a gap, without one, and in all, from which on noise is compared.
 FEWEST_GAPS, ROWS_FOR_NOISE = 20, 200
 
@@ -69,6 +73,7 @@ class _Additive(Explanations, TrainedEstimator):
         n_subnetworks: int = 10,
         clusters: Sequence[Any] | None = None,
         feature_types: Mapping | Sequence | None = None,
+        weights: str = "auto",
         n_steps: int = 4000,
         early_stopping: bool = False,
         time_budget: float | int | None = None,
@@ -82,6 +87,7 @@ class _Additive(Explanations, TrainedEstimator):
         self.n_subnetworks = n_subnetworks
         self.clusters = clusters
         self.feature_types = feature_types
+        self.weights = weights
         self.n_steps = n_steps
         self.early_stopping = early_stopping
         self.time_budget = time_budget
@@ -127,18 +133,33 @@ class _Additive(Explanations, TrainedEstimator):
                 rows = Rows(*parts)
             check_memory(8.0 * (2.0 * x.size * 55 + 6 * 3200.0**2), "This fit")
             working, likelihood, notes = noise_of(x, y, rows, n_levels)
-            found = fit_additive(
-                x,
-                working,
-                rows.weight,
-                n_levels=n_levels,
-                rng=np.random.default_rng(seed),
-                report=control.report,
-                clusters=given,
-                within=within,
-                enough=control.enough,
-                everything=everything,
-            )
+
+            def fitted(mains: Mains = Mains.FOUND) -> Additive:
+                return fit_additive(
+                    x,
+                    working,
+                    rows.weight,
+                    n_levels=n_levels,
+                    rng=np.random.default_rng(seed),
+                    report=control.report,
+                    clusters=given,
+                    within=within,
+                    mains=mains,
+                    enough=control.enough,
+                    everything=everything,
+                )
+
+            found, linear = fitted(), self._by_linear(rows)
+            if given is None and within is None and len(x) >= 2 * x.shape[1] and not control.enough():
+                limit = BEHIND * self._linear_losses(linear, y, rows)
+                for mains in (Mains.LINES, Mains.ALL):
+                    before = self._losses(found, y, rows)
+                    if np.all(before <= limit):
+                        break
+                    # so few rows show nothing but lines; or terms were missed that lines stand for
+                    control.report(f"a linear model does better: trying {mains.value} of all inputs")
+                    other = fitted(mains)
+                    found = other if np.mean(self._losses(other, y, rows) / before) < 1.0 else found
             self._structures, self._likelihood, self._found = found.structures, found.likelihood, found.clusters
             self._surface: Any = TermSurface(found.terms, seed)
             names = self._names()
@@ -166,11 +187,32 @@ class _Additive(Explanations, TrainedEstimator):
                     ]
         acting = sorted({i for cluster in found.clusters for i in cluster})
         warnings += concurvity(rows.matrix, names, acting)
+        if given is None:
+            same = {i: first for i, first in copies_of(rows.matrix).items() if first in acting}
+            warnings += copy_words(same, names)
         if control.ended:
             warnings.append(f"{control.ended}: some terms, or a remainder, may not have been looked for.")
         if not found.clusters and isinstance(self._surface, TermSurface):
             notes.append("no input was found to act: predictions are the mean.")
-        return Outcome(predictive, notes, warnings, method, rows)
+        return Outcome(predictive, notes, warnings, method, rows, linear)
+
+    def _by_linear(self, rows: Rows) -> Float[np.ndarray, "n k"]:
+        """What linear models say of the rows that each was fitted without: in the units of y, or logits."""
+        n_levels = [len(column.levels) for column in self.schema_.columns]
+        return cross_fitted(*rows, n_levels, classes=self._n_classes, seed=seed_of(self.random_state))
+
+    def _losses(self, found: Additive, y, rows: Rows) -> Float[np.ndarray, " k"]:
+        return losses(Predictive(found.likelihood, *found.left_out), y, rows.weight)
+
+    def _linear_losses(self, linear, y, rows: Rows) -> Float[np.ndarray, " k"]:
+        if self._n_classes:
+            return losses_of_logits(linear, y, rows.weight)
+        away = rows.y - linear
+        return rows.weight @ (away / self._y_scale) ** 2 / rows.weight.sum()  # type: ignore[attr-defined]
+
+    @property
+    def _n_classes(self) -> int:
+        return len(getattr(self, "classes_", ()))
 
     def _fit_remainder(self, found: Additive, x, n_levels, rows: Rows, y, control: Control):
         """Adds what the terms leave out, if anything; returns what is then said of rows left out, how, and warnings."""
@@ -246,8 +288,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
 
     X is an array or a pandas, polars or Arrow frame with columns of any kind: numbers, booleans, text, categories,
     dates, with gaps. y is (n,) or (n, targets). Or X is a Parquet file, a folder of them, a pyarrow dataset or a
-    `stream.Parquet`, which need not fit in memory, and y (as `sample_weight`) the name of a column. `sample_weight`
-    counts rows: a weight of 10 is ten equal rows, and as sure as ten.
+    `stream.Parquet`, which need not fit in memory, and y (as `sample_weight`) the name of a column.
 
     >>> data = vb.datasets.synthetic("f1", n=400)
     >>> model = vb.AdditiveRegressor(random_state=0).fit(data.x, data.y)
@@ -280,6 +321,11 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
     feature_types : mapping or sequence, optional
         Kinds of columns that the rule would get wrong: {"zip": "category"}. "number", "ordered", "category", "boolean"
         or "datetime".
+    weights : {"auto", "frequency", "importance"}
+        What `sample_weight` means. "frequency": a weight of 10 is ten equal rows, and as sure as ten. "importance": how
+        much a row is to count beside others, whatever the scale; n rows are then as sure as (Σw)²/Σw² of equal weight.
+        "auto": whole numbers that differ are frequencies, others, and equal ones, importances: so scikit-learn's
+        estimators, weights of 1/n and surveys' weights are understood.
     n_steps : int
         Training steps of a scheme other than "auto".
     early_stopping : bool
@@ -317,6 +363,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
         likelihood: str = "auto",
         conformal: bool = False,
         feature_types: Mapping | Sequence | None = None,
+        weights: str = "auto",
         n_steps: int = 4000,
         early_stopping: bool = False,
         time_budget: float | int | None = None,
@@ -331,6 +378,7 @@ class AdditiveRegressor(RegressorPredictions, _Additive):
             n_subnetworks=n_subnetworks,
             clusters=clusters,
             feature_types=feature_types,
+            weights=weights,
             n_steps=n_steps,
             early_stopping=early_stopping,
             time_budget=time_budget,
@@ -435,6 +483,7 @@ class _Skeleton(TrainedEstimator):
         *,
         widths: Sequence[int] | None = None,
         feature_types: Mapping | Sequence | None = None,
+        weights: str = "auto",
         n_steps: int | None = None,
         early_stopping: bool = False,
         time_budget: float | int | None = None,
@@ -446,6 +495,7 @@ class _Skeleton(TrainedEstimator):
         self.scheme = scheme
         self.widths = widths
         self.feature_types = feature_types
+        self.weights = weights
         self.n_steps = n_steps
         self.early_stopping = early_stopping
         self.time_budget = time_budget
@@ -519,7 +569,7 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
         "auto": of the ensemble normal or heavy tails, as rows left out ask for; else "gaussian".
     n_steps : int, optional
         Of training; by default 2000, and of the ensemble 60 passes over the rows, but at least 5000 and at most 20000.
-    conformal, feature_types, early_stopping, time_budget, checkpoint, random_state, verbose
+    conformal, feature_types, weights, early_stopping, time_budget, checkpoint, random_state, verbose
         As for `AdditiveRegressor`; the ensemble is not stopped early.
     """
 
@@ -532,6 +582,7 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
         likelihood: str = "auto",
         conformal: bool = False,
         feature_types: Mapping | Sequence | None = None,
+        weights: str = "auto",
         n_steps: int | None = None,
         early_stopping: bool = False,
         time_budget: float | int | None = None,
@@ -544,6 +595,7 @@ class SkeletonRegressor(RegressorPredictions, _Skeleton):
             scheme,
             widths=widths,
             feature_types=feature_types,
+            weights=weights,
             n_steps=n_steps,
             early_stopping=early_stopping,
             time_budget=time_budget,

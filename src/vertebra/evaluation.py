@@ -15,6 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 
+from vertebra.folds import folds_of, groups_of
+from vertebra.likelihoods import Bernoulli, Categorical
 from vertebra.predictive import Predictive
 
 LEFT_OUT = "each row left out in turn, with the terms kept"  # the linear model: a fifth of the rows left out in turn
@@ -39,7 +41,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """`scores` of the model and of baselines on `n` rows, and `calibration`: what was said and what was seen.
+    """`scores` of the model and of baselines on `n` rows by weight, and `calibration`: what was said and what was seen.
 
     Of numbers: rmse, r2, coverage_95, log_density; the baselines are a linear model and the mean. Of classes: log_loss,
     accuracy, and of two classes auc; the baselines are a linear logistic model and the shares of the classes.
@@ -84,12 +86,10 @@ def of_numbers(
     """Of predictions of z, the targets on the model's scale; `factor` gives conformal half-widths in sds."""
     mean, density = predictive.mean(), predictive.log_prob(z)
     if factor is None:
-        # a central interval of a level holds what lies at most so far from the median, in probability
-        away = np.abs(2.0 * predictive.rank(z, np.random.default_rng(0)) - 1.0)
-        inside = [away <= level for level in LEVELS]
+        inside = predictive.inside(z, LEVELS)
     else:
         away = np.abs(predictive.away(z))
-        inside = [away <= factor(level) for level in LEVELS]
+        inside = np.stack([away <= factor(level) for level in LEVELS])
     scores: dict[str, dict[str, float]] = {"model": {}, "linear": {}, "mean": {}}
     for k, (target, size) in enumerate(zip(z.T, unit, strict=True)):
         own = f" {k}" if len(unit) > 1 else ""
@@ -105,7 +105,9 @@ def of_numbers(
             "log_density" + own: float(np.average(density[:, k], weights=weight) - np.log(size)),
         }
     seen = [np.average(hits.mean(axis=1), weights=weight) for hits in inside]
-    return Evaluation(method, len(z), scores, _with_limits(LEVELS, seen, np.full(len(LEVELS), weight.sum())))
+    return Evaluation(
+        method, round(float(weight.sum())), scores, _with_limits(LEVELS, seen, np.full(len(LEVELS), weight.sum()))
+    )
 
 
 def of_classes(
@@ -116,13 +118,16 @@ def of_classes(
     *,
     linear: Float[np.ndarray, "n k"],
     shares: Float[np.ndarray, " classes"],
+    matrix: Float[np.ndarray, "n p"],
 ) -> Evaluation:
-    """Of probabilities of classes; `linear` are the logits of a linear model, `shares` those of the classes at fit."""
-    by_logits = expit(linear) if linear.shape[1] == 1 else softmax(linear, axis=1)
-    if linear.shape[1] == 1:
-        by_logits = np.concatenate([1.0 - by_logits, by_logits], axis=1)
-    said = {"model": probabilities, "linear": by_logits, "shares": np.tile(shares, (len(codes), 1))}
+    """Of probabilities of classes; `linear` are the logits of a linear model, `shares` those of the classes at fit.
+
+    `matrix` are the inputs. Rows with equal ones have one place in the order that AUC looks at: left out one at a time,
+    each makes itself a little less likely than its equals of the other class.
+    """
+    said = {"model": probabilities, "linear": _from_logits(linear), "shares": np.tile(shares, (len(codes), 1))}
     scores: dict[str, dict[str, float]] = {}
+    group = groups_of(matrix)
     for name, p in said.items():
         own = np.log(np.maximum(p[np.arange(len(codes)), codes], 1e-300))
         scores[name] = {
@@ -130,7 +135,9 @@ def of_classes(
             "accuracy": float(np.average(np.argmax(p, axis=1) == codes, weights=weight)),
         }
         if p.shape[1] == 2 and len(np.unique(codes)) == 2:
-            scores[name]["auc"] = float(roc_auc_score(codes, p[:, 1], sample_weight=weight))
+            second = np.bincount(group, weight * p[:, 1])[group] / np.bincount(group, weight)[group]
+            # what differs by rounding alone is equal
+            scores[name]["auc"] = float(roc_auc_score(codes, np.round(second, 12), sample_weight=weight))
     # of two classes the second; of more every one
     first = 1 if probabilities.shape[1] == 2 else 0
     p = probabilities[:, first:].ravel()
@@ -138,7 +145,36 @@ def of_classes(
     mass = np.repeat(weight, probabilities.shape[1] - first)
     bins = np.array_split(np.argsort(p, kind="stable"), min(N_BINS, len(p)))
     expected, observed = ([np.average(v[b], weights=mass[b]) for b in bins] for v in (p, hits))
-    return Evaluation(method, len(codes), scores, _with_limits(expected, observed, [mass[b].sum() for b in bins]))
+    return Evaluation(
+        method, round(float(weight.sum())), scores, _with_limits(expected, observed, [mass[b].sum() for b in bins])
+    )
+
+
+def losses(
+    predictive: Predictive, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " k"]:
+    """The mean squared error of every target, or of classes the log loss."""
+    if isinstance(predictive.likelihood, Bernoulli | Categorical):
+        return _log_loss(predictive.probabilities(), y, weight)
+    return weight @ (y - predictive.mean()) ** 2 / weight.sum()
+
+
+def losses_of_logits(
+    logits: Float[np.ndarray, "n k"], codes: Float[np.ndarray, "n 1"], weight: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " 1"]:
+    """The log loss of a linear model of classes."""
+    return _log_loss(_from_logits(logits), codes, weight)
+
+
+def _log_loss(probabilities, codes, weight):
+    own = probabilities[np.arange(len(codes)), codes[:, 0].astype(int)]
+    return -np.array([weight @ np.log(np.maximum(own, 1e-300)) / weight.sum()])
+
+
+def _from_logits(logits):
+    if logits.shape[1] > 1:
+        return softmax(logits, axis=1)
+    return np.concatenate([expit(-logits), expit(logits)], axis=1)
 
 
 def _with_limits(expected, observed, n) -> dict[str, list[float]]:
@@ -215,7 +251,7 @@ def cross_fitted(
     matrix, y, weight, n_levels: Sequence[int], *, classes: int = 0, seed: int = 0
 ) -> Float[np.ndarray, "n k"]:
     """What linear models say of rows they were not fitted to, fold by fold."""
-    folds = np.random.default_rng(seed).permutation(np.arange(len(matrix)) % N_FOLDS)
+    folds = folds_of(N_FOLDS, np.random.default_rng(seed), matrix, y)
     result: Any = None
     for fold in range(N_FOLDS):
         out = folds == fold

@@ -17,6 +17,7 @@ from vertebra.control import Control
 from vertebra.diagnostics import coverage_words, summary, uneven_noise, worse_than_linear
 from vertebra.distributions import Gaussian as GaussianPosterior
 from vertebra.evaluation import LEFT_OUT, cross_fitted, fit_linear
+from vertebra.folds import runs_of
 from vertebra.inference import Fitted, Progress, fit, fit_stream
 from vertebra.likelihoods import Likelihood
 from vertebra.network import build
@@ -26,8 +27,9 @@ from vertebra.predictive import Predictive
 from vertebra.profile import profile
 from vertebra.skeleton import Skeleton
 from vertebra.surface import EnsembleSurface
-from vertebra.tabular import Rows, TableEstimator, Targets, canonical, check_count, seed_of, target_names
+from vertebra.tabular import Rows, TableEstimator, Targets, are_equal, canonical, check_count, seed_of, target_names
 from vertebra.threads import cores
+from vertebra.weighting import Weighting
 from vertebra.windows import Windows
 
 # What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
@@ -48,6 +50,10 @@ SCALES = (3.0, 10.0, 30.0)
 N_STEPS, N_PASSES, FEWEST_STEPS, MOST_STEPS = 2000, 60, 5000, 20000
 # Fits of fewer rows have matrices so small that threads of LAPACK's own cost more than they bring.
 ROWS_FOR_THREADS = 3000
+# Scores that conformal intervals are read off: a hundred above the level 0.999, and more would say no more.
+MOST_CALIBRATED = 1e5
+# Rows from which the share of equal ones that chance would choose is as good as the share of all.
+MOST_DRAWN = 1e9
 # The share of rows that conformal intervals are calibrated on, and that early stopping watches.
 CALIBRATION_SHARE, VALIDATION_SHARE = 0.2, 0.15
 BATCH_SIZE = 128
@@ -135,21 +141,27 @@ class Outcome(NamedTuple):
     warnings: list[str]
     method: str = LEFT_OUT  # how they were left out
     rows: Any = None  # those that it looked at: all, or a sample of them
+    linear: Any = None  # what linear models say of them, fold by fold; worked out where it is not known
 
 
-def conclude(model: Any, rows: Rows, stream: StreamedRows | None, outcome: Outcome, n_classes: int = 0) -> None:
-    """What the rows looked like, how well they are predicted, beside a linear model, and what to think of it."""
+def conclude(model: Any, meant: Weighting, weight: float, outcome: Outcome, n_classes: int = 0) -> None:
+    """What the rows looked like, how well they are predicted, beside a linear model, and what to think of it.
+
+    `weight` is that of all rows fitted; those that were looked at may be some of them.
+    """
     n_levels = [len(column.levels) for column in model.schema_.columns]
-    n, weight = (len(rows.y), float(rows.weight.sum())) if stream is None else (stream.n_rows, stream.weight)
     rows = outcome.rows
-    model._profile = profile(*rows, model.schema_.columns, n_classes)._replace(n_rows=n, weight=weight)
+    n_rows = round(meant.n_rows)
+    model._profile = profile(*rows, model.schema_.columns, n_classes)._replace(n_rows=n_rows, weight=weight)
     model._linear = fit_linear(*rows, n_levels, classes=n_classes)
-    notes, warnings, figures = list(outcome.notes), list(outcome.warnings), {}
+    notes, warnings, figures = [*outcome.notes, *meant.notes], [*outcome.warnings, *meant.warnings], {}
     model.evaluation_ = None
     if outcome.left_out is not None:
         seed = seed_of(model.random_state)
-        linear = cross_fitted(*rows, n_levels, classes=n_classes, seed=seed)
-        model.evaluation_ = model._evaluation(outcome.method, outcome.left_out, rows.y, rows.weight, linear)
+        linear = outcome.linear
+        if linear is None:
+            linear = cross_fitted(*rows, n_levels, classes=n_classes, seed=seed)
+        model.evaluation_ = model._evaluation(outcome.method, outcome.left_out, rows, linear)
         figures = dict(model.evaluation_.scores["model"])
         more = coverage_words(figures, float(rows.weight.sum()), model.target_names_)
         # with `conformal` these are not the intervals that it gives
@@ -169,6 +181,7 @@ def fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows, Str
         if model.likelihood not in model._noises:
             raise ValueError(f"`likelihood` must be one of {', '.join(model._noises)}, got {model.likelihood!r}.")
         stream, known = _streamed(model, X, y, sample_weight)
+        meant = known.weighting
         model._single = isinstance(y, str)
         stream.standard = model._standardise_streamed(known.targets)
         rows = Rows(*stream.taken(known.sample))
@@ -176,34 +189,54 @@ def fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows, Str
             raise ValueError("`conformal=True` needs rows to set aside, and the files have too few.")
         held = Rows(*stream.taken(known.held)) if model.conformal else None
     else:
-        matrix, weight = model._read(X, sample_weight)
+        matrix, weight, meant = model._read(X, sample_weight)
         targets = model._targets(y, len(matrix))
         model.target_names_ = target_names(y)
         rows, held, stream = canonical(matrix, targets, weight), None, None
-        if len(rows.y) < 2:
-            raise ValueError(
-                f"`X` must have at least 2 different rows of weight above 0, got n_samples = {len(rows.y)}."
-            )
+        if are_equal(rows):
+            raise ValueError("`X` must have at least 2 different rows of weight above 0, got n_samples = 1.")
         if model.conformal:
             rows, held = _set_aside(rows, seed_of(model.random_state))
+            meant = meant._replace(n_rows=meant.n_rows * float(rows.weight.sum() / weight.sum()))
     outcome = fit_rows(rows, stream)
     if model.conformal:
         predictive = model._predictive_of(model._encoding(held.matrix))
         scores = np.abs(predictive.away((held.y - model._y_mean) / model._y_scale))
-        # a row that stands there twice is one row to calibrate on
-        model._conformal = np.sort(scores, axis=0)
-    conclude(model, rows, stream, outcome)
+        # a row of weight 2 stands there twice; of very many, as many as decide about any level
+        times = held.weight * min(1.0, MOST_CALIBRATED / float(held.weight.sum()))
+        model._conformal = np.sort(np.repeat(scores, np.maximum(times, 1.0).astype(int), axis=0), axis=0)
+    conclude(model, meant, float(rows.weight.sum()) if stream is None else stream.weight, outcome)
     _finish(stream)
 
 
 def _set_aside(rows: Rows, seed: int) -> tuple[Rows, Rows]:
-    """The rows to fit, and those that intervals are calibrated on."""
-    n_out = round(CALIBRATION_SHARE * len(rows.y))
-    if n_out < 1 or len(rows.y) - n_out < 2:
-        raise ValueError(f"`conformal=True` needs at least 4 rows, got {len(rows.y)}.")
-    order = np.random.default_rng(seed).permutation(len(rows.y))
-    out, kept = np.sort(order[:n_out]), np.sort(order[n_out:])
-    return Rows(*(part[kept] for part in rows)), Rows(*(part[out] for part in rows))
+    """The rows to fit, and those that intervals are calibrated on, by chance.
+
+    Of equal rows some may go to either side, unless they look like copies: rows with the same inputs and other targets
+    are nowhere. A copy of a row that was fitted says nothing about new ones, so that all copies are one row.
+    """
+    run, _ = runs_of(rows.matrix, rows.y)
+    are_copies = run[-1] == runs_of(rows.matrix)[0][-1]
+    units = np.ones(run[-1] + 1, dtype=np.int64)
+    if not are_copies:
+        units = np.maximum(np.bincount(run, rows.weight), 1.0).astype(np.int64)
+    n, n_out = int(units.sum()), round(CALIBRATION_SHARE * int(units.sum()))
+    if n_out < 1 or n - n_out < 2:
+        raise ValueError(f"`conformal=True` needs at least 4 rows, got {n}.")
+    rng, out = np.random.default_rng(seed), np.zeros(len(units))
+    if n == len(units):
+        out[rng.permutation(n)[:n_out]] = 1.0
+    elif n < MOST_DRAWN:
+        out = rng.multivariate_hypergeometric(units, n_out, method="marginals").astype(float)
+    else:
+        out = CALIBRATION_SHARE * units
+    share = (out / units)[run]
+    fitted, held = rows.weight * (1.0 - share), (np.ones(len(run)) if are_copies else rows.weight) * share
+    if are_copies:
+        held[1:][run[1:] == run[:-1]] = 0.0
+    parts = rows._replace(weight=fitted), rows._replace(weight=held)
+    first, second = (Rows(*(each[part.weight > 0.0] for each in part)) for part in parts)
+    return first, second
 
 
 def _streamed(model: Any, X, y, sample_weight) -> tuple[StreamedRows, Known]:
@@ -229,6 +262,7 @@ def _streamed(model: Any, X, y, sample_weight) -> tuple[StreamedRows, Known]:
         sample_weight,
         is_class=is_class,
         feature_types=model.feature_types,
+        weights=model.weights,
         conformal=getattr(model, "conformal", False),
         seed=seed_of(model.random_state),
         checkpoint=None if path is None else Checkpoint(cluster.own_path(path), about),
@@ -253,11 +287,12 @@ def fit_classifier(
     """Reads the table and fits its classes."""
     if is_stream(X):
         stream, known = _streamed(model, X, y, sample_weight)
+        meant = known.weighting
         model.classes_ = np.array(in_order(known.targets[0].levels))
         stream.training.classes(model.classes_.tolist())
         rows = Rows(*stream.taken(known.sample))
     else:
-        matrix, weight = model._read(X, sample_weight)
+        matrix, weight, meant = model._read(X, sample_weight)
         codes = model._classes(y, len(matrix))
         model.target_names_ = target_names(y)
         rows, stream = canonical(matrix, codes[:, None].astype(float), weight), None
@@ -269,7 +304,8 @@ def fit_classifier(
     spread = np.sqrt(np.maximum(centre * (1.0 - centre), 1e-12))
     # standardised indicators of the classes
     targets = Targets(rows.y, rows.weight, lambda codes: ((codes == shown) - centre) / spread)
-    conclude(model, rows, stream, fit_rows(rows, stream, targets), n_classes)
+    outcome = fit_rows(rows, stream, targets)
+    conclude(model, meant, float(rows.weight.sum()) if stream is None else stream.weight, outcome, n_classes)
     _finish(stream)
 
 

@@ -1,5 +1,6 @@
 """Passes over files: one for what the columns hold (`survey`) and for a sample of rows, others for sums over all."""
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from vertebra.sums import CHUNK, Sums, added
 from vertebra.survey import Facts, begin, schema_of, with_rows
 from vertebra.table import Schema, opened
 from vertebra.threads import cores
+from vertebra.weighting import Weighting, Weights, weighting
 
 # The share of the memory for the functions of every input at the rows searched, about so many each; and how few and
 # many rows these may be.
@@ -33,7 +35,8 @@ class Known(NamedTuple):
     facts: list[Facts]
     targets: list[Facts]
     n_rows: int  # with a target and a weight above 0
-    weight: float
+    weight: float  # as numbers of rows
+    weighting: Weighting
     sample: "Taken"
     held: "Taken"  # rows set aside for conformal intervals
 
@@ -87,6 +90,7 @@ class Training:
         *,
         is_class: bool,
         feature_types: Any = None,
+        weights: str = "auto",
         conformal: bool = False,
         seed: int = 0,
         checkpoint: Checkpoint | None = None,
@@ -105,7 +109,8 @@ class Training:
                 f"The table must have a row group for every process, {count}, got {len(table.pieces)}: write it in "
                 "smaller row groups."
             )
-        self.feature_types = feature_types
+        self.feature_types, self.meant = feature_types, weights
+        self.scale = 1.0  # of the weights, once they have all been seen
         self.report: Callable[[str], None] = lambda words: None
         self._classes: Column | None = None
         self._n_passes = 0
@@ -121,7 +126,7 @@ class Training:
         kinds = dict.fromkeys(self.targets, "category" if self.is_class else "number")
         facts, targets = begin(self.inputs, self.feature_types), begin(self.targets, kinds)
         sample, held = _Collected(self, SAMPLED, self._n_sampled()), _Collected(self, CALIBRATED, self.table.n_rows)
-        n_rows, weight, n_told = 0, 0.0, 0
+        tallied, n_told = Weights(), 0
         for batch in ahead(self.table.batches(self.used)):
             if batch.first // (PROGRESS * CHUNK) > n_told:
                 n_told = batch.first // (PROGRESS * CHUNK)
@@ -129,17 +134,25 @@ class Training:
             own = self.fitted_weights(batch)
             facts = with_rows(facts, batch.frame(self.inputs), own)
             targets = with_rows(targets, batch.frame(self.targets), own)
-            n_rows, weight = n_rows + int(np.count_nonzero(own)), weight + float(own.sum())
+            tallied = tallied.merged(Weights.of(own))
             sample.add(batch, own > 0)
             if self.conformal:
                 held.add(batch, (self.weights(batch) > 0) & (own == 0))
         found = cluster.gathered_json([[each.to_json() for each in part] for part in (facts, targets)])
         facts, targets = ([_merged(each) for each in zip(*parts, strict=True)] for parts in zip(*found, strict=True))
-        counts = cluster.summed([np.array([n_rows, weight], dtype=np.float64)])[0]
-        if counts[0] < 2:
-            raise ValueError(f"The table must have at least 2 rows with a target and a weight above 0, got {n_rows}.")
-        known = Known(facts, targets, int(counts[0]), float(counts[1]), sample.everywhere(), held.everywhere())
-        self._keep(known)
+        tallied = functools.reduce(Weights.merged, (Weights(*each) for each in cluster.gathered_json(list(tallied))))
+        if tallied.n < 2:
+            raise ValueError(
+                f"The table must have at least 2 rows with a target and a weight above 0, got {tallied.n}."
+            )
+        return self._weighed(facts, targets, tallied, sample.everywhere(), held.everywhere())
+
+    def _weighed(self, facts: list[Facts], targets: list[Facts], tallied: Weights, sample: "Taken", held: "Taken"):
+        """What was found, kept for a restart; from here on weights count rows."""
+        meant = weighting(tallied, self.meant, self.weight or "sample_weight")
+        known = Known(facts, targets, tallied.n, meant.total, meant, sample, held)
+        self._keep(known, tallied)
+        self.scale = meant.scale
         return known
 
     def _n_sampled(self) -> int:
@@ -179,9 +192,9 @@ class Training:
             Taken(entry.arrays[f"{name} numbers"], _from_bytes(entry.arrays[f"{name} rows"].tobytes()))
             for name in ("sample", "held")
         )
-        return Known(facts, targets, entry.facts["n_rows"], entry.facts["weight"], sample, held)
+        return self._weighed(facts, targets, Weights(*entry.facts["weights"]), sample, held)
 
-    def _keep(self, known: "Known") -> None:
+    def _keep(self, known: "Known", tallied: Weights) -> None:
         if self.checkpoint is None:
             return
         facts = {name: [each.to_json() for each in getattr(known, name)] for name in ("facts", "targets")}
@@ -190,7 +203,7 @@ class Training:
             taken: Taken = getattr(known, name)
             arrays[f"{name} numbers"] = taken.numbers
             arrays[f"{name} rows"] = np.frombuffer(_to_bytes(taken.rows), dtype=np.uint8)
-        self.checkpoint.put("survey", facts | {"n_rows": known.n_rows, "weight": known.weight}, arrays)
+        self.checkpoint.put("survey", facts | {"weights": list(tallied)}, arrays)
 
     def weights(self, batch: Batch) -> Float[np.ndarray, " n"]:
         """The weight of each row; 0 where it has no target."""
@@ -200,7 +213,7 @@ class Training:
             weight = read(opened(batch.frame([self.weight])).columns[0], [column])[0]
             if np.isnan(weight).any() or (weight < 0).any():
                 raise ValueError(f"The weights in {self.weight!r} must be finite and not negative.")
-        return np.where(np.isnan(self.y(batch)).any(axis=1), 0.0, weight)
+        return np.where(np.isnan(self.y(batch)).any(axis=1), 0.0, self.scale * weight)
 
     def y(self, batch: Batch) -> Float[np.ndarray, "n k"]:
         """The targets as numbers, or the codes of classes; NaN where there is none."""

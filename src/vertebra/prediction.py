@@ -25,6 +25,7 @@ from vertebra.passes import StreamedRows
 from vertebra.predictive import Predictive, sample_of
 from vertebra.survey import Facts
 from vertebra.tabular import Rows, TableEstimator, check_count, check_level, seed_of
+from vertebra.weighting import Weights, weighting
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     "gaussian": Gaussian,
@@ -166,18 +167,19 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         if targets.shape[1] != len(self._y_scale):
             raise ValueError(f"`y` must have {len(self._y_scale)} column(s), got {targets.shape[1]}.")
         targets = np.asarray(self._noises[self.likelihood]().check(targets), np.float64)
-        kept, weight = _weighted(sample_weight, matrix)
+        kept, weight = _weighted(sample_weight, matrix, self.weights)
         predictive = self._predictive_of(self._encoding(matrix[kept]))
-        return self._evaluation(HELD_OUT, predictive, targets[kept], weight, self._linear(matrix[kept]))
+        rows = Rows(matrix[kept], targets[kept], weight)
+        return self._evaluation(HELD_OUT, predictive, rows, self._linear(rows.matrix))
 
-    def _evaluation(self, method: str, predictive: Predictive, y, weight, linear) -> Evaluation:
+    def _evaluation(self, method: str, predictive: Predictive, rows: Rows, linear) -> Evaluation:
         """y and `linear` in the units of the target."""
         scores = getattr(self, "_conformal", None)
         return of_numbers(
             method,
             predictive,
-            (y - self._y_mean) / self._y_scale,
-            weight,
+            (rows.y - self._y_mean) / self._y_scale,
+            rows.weight,
             linear=(linear - self._y_mean) / self._y_scale,
             centre=(self._profile.means - self._y_mean) / self._y_scale,
             unit=self._y_scale,
@@ -307,15 +309,15 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
         matrix = self.schema_.matrix(X, type(self).__name__)
         y = column_or_1d(np.asarray(y))
         check_consistent_length(matrix, y)
-        kept, weight = _weighted(sample_weight, matrix)
+        kept, weight = _weighted(sample_weight, matrix, self.weights)
         predictive = Predictive(self._likelihood, *self._surface.moments(self._encoding(matrix[kept])))
-        return self._evaluation(HELD_OUT, predictive, self._codes(y[kept])[:, None], weight, self._linear(matrix[kept]))
+        rows = Rows(matrix[kept], self._codes(y[kept])[:, None], weight)
+        return self._evaluation(HELD_OUT, predictive, rows, self._linear(rows.matrix))
 
-    def _evaluation(self, method: str, predictive: Predictive, y, weight, linear) -> Evaluation:
+    def _evaluation(self, method: str, predictive: Predictive, rows: Rows, linear) -> Evaluation:
         """y holds the codes of the classes."""
-        shares = self._profile.targets[0].shares
-        codes = y[:, 0].astype(int)
-        return of_classes(method, predictive.probabilities(), codes, weight, linear=linear, shares=shares)
+        known = dict(linear=linear, shares=self._profile.targets[0].shares, matrix=rows.matrix)
+        return of_classes(method, predictive.probabilities(), rows.y[:, 0].astype(int), rows.weight, **known)
 
     def decision_function(self, X: Any) -> Any:
         """The logit of the second class's probability, (n,); of more classes their log probabilities, (n, classes).
@@ -354,11 +356,11 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
         return Bernoulli() if len(self.classes_) == 2 else Categorical(len(self.classes_))
 
 
-def _weighted(sample_weight: Any, matrix) -> tuple[np.ndarray, Float[np.ndarray, " m"]]:
-    """The rows of weight above 0, and their weights."""
+def _weighted(sample_weight: Any, matrix, kind: str) -> tuple[np.ndarray, Float[np.ndarray, " m"]]:
+    """The rows of weight above 0, and their weights as numbers of rows."""
     weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
     kept = weight > 0.0
-    return kept, weight[kept]
+    return kept, weighting(Weights.of(weight), kind).scale * weight[kept]
 
 
 def conformal_factor(scores: Float[np.ndarray, "m k"], level: float) -> Float[np.ndarray, " k"]:

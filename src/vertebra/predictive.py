@@ -3,6 +3,7 @@
 Exact where the noise is Gaussian; else over 100 equally likely values of every latent function.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -102,20 +103,29 @@ class Predictive(NamedTuple):
         each = [logsumexp(_log_density(self.likelihood, self.points(r), y[r]), axis=0) for r in rows]
         return np.concatenate(each) - np.log(N_POINTS)
 
-    def rank(self, y: Float[np.ndarray, "n k"], rng: np.random.Generator) -> Float[np.ndarray, "n k"]:
-        """P(Y ≤ y) of each row and target: uniform where the model is right; counts are drawn within their step."""
+    def inside(self, y: Float[np.ndarray, "n k"], levels: Sequence[float]) -> Float[np.ndarray, "levels n k"]:
+        """Whether y lies in the central interval of each level; of a count, the share of its step that does.
+
+        Means over rows are the levels where the model is right.
+        """
+        below, upto = self._ranks(y)
+        half = 0.5 * np.asarray(levels)[:, None, None]
+        covered = np.minimum(upto, 0.5 + half) - np.maximum(below, 0.5 - half)
+        return np.where(upto > below, np.clip(covered / np.maximum(upto - below, 1e-300), 0.0, 1.0), covered >= 0.0)
+
+    def _ranks(self, y):
+        """P(Y < y) and P(Y ≤ y) of each row and target."""
         if isinstance(self.likelihood, Gaussian):
-            return ndtr((y - self.f_mean) / np.sqrt(self.f_variance + self._scale**2))
-        parts = []
+            rank = ndtr((y - self.f_mean) / np.sqrt(self.f_variance + self._scale**2))
+            return rank, rank
+        below, upto = [], []
         for start in range(0, max(len(y), 1), CHUNK):
             rows = slice(start, start + CHUNK)
             f = self.points(rows)
-            upto = _distribution(self.likelihood, f, y[rows]).mean(axis=0)
+            upto.append(_distribution(self.likelihood, f, y[rows]).mean(axis=0))
             if self.likelihood.is_discrete:
-                below = _distribution(self.likelihood, f, y[rows] - 1.0).mean(axis=0)
-                upto = below + rng.random(upto.shape) * (upto - below)
-            parts.append(upto)
-        return np.concatenate(parts)
+                below.append(_distribution(self.likelihood, f, y[rows] - 1.0).mean(axis=0))
+        return np.concatenate(below or upto), np.concatenate(upto)
 
     def probabilities(self) -> Float[np.ndarray, "n classes"]:
         """P(class) of each row, the uncertainty of f averaged over."""

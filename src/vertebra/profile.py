@@ -31,8 +31,8 @@ class Marginal(NamedTuple):
 class Profile(NamedTuple):
     """The rows of a fit, input by input and target by target."""
 
-    n_rows: int  # of weight above 0, equal ones counted once
-    weight: float
+    n_rows: int  # of weight above 0
+    weight: float  # the number of rows that they count for
     inputs: tuple[Marginal, ...]
     targets: tuple[Marginal, ...]
     means: Float[np.ndarray, " k"]  # of the targets
@@ -52,6 +52,13 @@ def profile(
     )
     targets = tuple(_of_levels(v, weight, n_classes) if n_classes else _of_number(v, weight) for v in y.T)
     return Profile(len(matrix), float(weight.sum()), inputs, targets, weight @ y / weight.sum())
+
+
+def copies_of(matrix: Float[np.ndarray, "n p"]) -> dict[int, int]:
+    """The columns that are equal to one before them, gap for gap, and which that is."""
+    first: dict[bytes, int] = {}
+    same = [first.setdefault((column + 0.0).tobytes(), i) for i, column in enumerate(matrix.T)]
+    return {i: j for i, j in enumerate(same) if i != j}
 
 
 def _of_levels(codes, weight, n_levels: int) -> Marginal:

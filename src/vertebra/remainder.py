@@ -64,7 +64,8 @@ def left_out_errors(
     along = directions.T @ (root * y)
     for penalty in penalties:
         shrunk = 1.0 / (np.maximum(squares, 0.0) + penalty)
-        leverage = directions**2 @ shrunk
+        # of a row that stands there several times, one is left out
+        leverage = directions**2 @ shrunk / np.maximum(weight, 1.0)
         yield (y - directions @ (shrunk[:, None] * along) / root) / (1.0 - leverage)[:, None]
 
 

@@ -383,7 +383,7 @@ def _rows(model: Any) -> str:
         rows.append(_data_row(name, kind, marginal, classes, None, _number))
     count = f"{profile.n_rows:,} rows"
     if not np.isclose(profile.weight, profile.n_rows):
-        count += f" of total weight {_number(profile.weight)}"
+        count += f", which count as {_number(profile.weight)} by their weights"
     titles = {"column": "", "kind": "text", "values": "", "missing": "", "spread": "text", "read by the model": "text"}
     head = "".join(f'<th class="{look}">{title}</th>' for title, look in titles.items())
     return (

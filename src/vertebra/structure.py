@@ -31,8 +31,12 @@ MODEL_COLUMNS = 60
 FALSE_MAIN, FALSE_PAIR, FALSE_HIGHER = 0.005, 0.01, 0.0025
 # Of the pairs' share, what goes to pairs of two active inputs, of one, of none.
 HEREDITY = (0.9, 0.08, 0.02)
-# So many pairs are tested exactly; of more, those with the largest scores. More single triples are not looked for.
+# So many inputs or pairs are tested exactly; of more, those with the largest scores. More single triples are not looked
+# for.
 MAX_TESTS = 300
+# So many pairs, those of 300 inputs, are listed; of more, so many with the largest scores, worked out for some of the
+# inputs at a time: 300 × 3 sums with 5,000 × 3 others are 100 MB.
+MAX_PAIRS, MOST_SCREENED, INPUTS_AT_ONCE = 44_850, 3000, 300
 # All main effects are tried with so many rows for each, and kept where the log evidence is higher by so much.
 ROWS_PER_MAIN, LEAST_GAIN = (8, 300), 3.0
 # Of the pairs not seen one by one, the likeliest few enter together where a test of all of them by so many products
@@ -216,21 +220,19 @@ def search(
         model = _add_while(model, mains, tests, lambda _: FALSE_MAIN / p / n_families, enough)
         if max_order > 1:
             model, stay = _all_mains_if_likelier(model, mains, set(base))
-            pairs = _candidates(alive, 2, within)
             active = {i for term in model.basis.terms for i in term}
-            kinds = [2 - len(active & set(pair)) for pair in pairs]
-            counts = [max(kinds.count(kind), 1) for kind in range(3)]
+            pairs, counts = _pairs(model, alive, active, within)
             level = {
-                pair: FALSE_PAIR * HEREDITY[kind] / counts[kind] / n_families
-                for pair, kind in zip(pairs, kinds, strict=True)
+                pair: FALSE_PAIR * HEREDITY[kind] / max(counts[kind], 1) / n_families
+                for pair, kind in ((pair, 2 - len(active & set(pair))) for pair in pairs)
             }
             model = _add_while(model, pairs, tests, level.__getitem__, enough)
             # A term that stood for one that came after it goes again.
             model = _drop_explained(model, lambda t: level.get(t, FALSE_MAIN / p / n_families), stay)
             model = _add_together(model, pairs, tests, FALSE_TOGETHER / n_families, enough)
-        if max_order > 2 and not start and not enough():
+        if max_order > 2 and not enough():
             model = _add_triples(model, _candidates(alive, 3, within), tests, n_families, enough)
-    tests.update(_tests_inside(model))
+    tests.update(own_score_tests(model))
     return Structure(model.basis.terms, tests, _counts(p)), model
 
 
@@ -239,7 +241,7 @@ def strongest(rows: Rows, n_pairs: int) -> list[Term]:
     alive = [i for i, system in enumerate(rows.systems) if system.is_alive]
     mains = [(i,) for i in alive][:MAX_TESTS]
     model = model_of(rows, mains)
-    found = _test(model, list(itertools.combinations(alive, 2)))
+    found = score_tests(model, _pairs(model, alive, set(), None)[0])
     return mains + sorted(found, key=lambda t: found[t].p_value)[:n_pairs]
 
 
@@ -254,11 +256,26 @@ def _candidates(alive: Sequence[int], order: int, within: Sequence[Term] | None)
     return [t for t in terms if within is None or any(set(t) <= set(group) for group in within)]
 
 
+def _pairs(
+    model: Model, alive: Sequence[int], active: set[int], within: Sequence[Term] | None
+) -> tuple[list[Term], list[int]]:
+    """Pairs to look at, and how many there are with both inputs active, with one, with none.
+
+    Of the millions of pairs of a wide table, those with the largest scores: the others are counted, and not listed.
+    """
+    if within is not None or math.comb(len(alive), 2) <= MAX_PAIRS:
+        pairs = _candidates(alive, 2, within)
+        kinds = [2 - len(active & set(pair)) for pair in pairs]
+        return pairs, [kinds.count(kind) for kind in range(3)]
+    n, rest = len(active & set(alive)), len(alive) - len(active & set(alive))
+    return _largest_scores(model, alive, MOST_SCREENED), [math.comb(n, 2), n * rest, math.comb(rest, 2)]
+
+
 def _add_triples(model: Model, triples: Sequence[Term], tests: dict[Term, Score], n_families: int, enough) -> Model:
     """Three-way terms: those of triangles of pairs, and, where they can all be looked at, any other."""
     pairs = {term for term in model.basis.terms if len(term) == 2}
     triangles = _triangles(pairs)[:MAX_TRIPLES]
-    found = _test(model, triangles)
+    found = score_tests(model, triangles)
     tests.update(found)
     by_p = sorted(triangles, key=lambda t: found[t].p_value)
     chosen = [t for t in by_p if found[t].p_value < FALSE_PAIR / len(triangles) / n_families]
@@ -286,7 +303,8 @@ def _add_while(model: Model, candidates: Sequence[Term], tests: dict[Term, Score
     Few at a time, because where inputs are correlated a real term makes others look real until it is in the model.
     """
     while not enough():
-        found = _test(model, [term for term in candidates if term not in model.basis.terms])
+        there = set(model.basis.terms)
+        found = score_tests(model, [term for term in candidates if term not in there])
         tests.update(found)
         new = [term for term in found if found[term].p_value < level(term)]
         if not new:
@@ -314,10 +332,11 @@ def _all_mains_if_likelier(model: Model, mains: Sequence[Term], stay: set[Term])
 
 def _add_together(model: Model, candidates: Sequence[Term], tests: dict[Term, Score], level: float, enough) -> Model:
     """Adds pairs too weak to be seen one by one, where a test of all of them says that some are there."""
-    rest = [t for t in candidates if t not in model.basis.terms]
+    there = set(model.basis.terms)
+    rest = [t for t in candidates if t not in there]
     if enough() or not 2 <= len(rest) <= MAX_TESTS // 2 or _joint_p_value(model, rest) > level:
         return model
-    found = _test(model, rest)
+    found = score_tests(model, rest)
     tests.update(found)
     new = sorted(rest, key=lambda t: found[t].p_value)[:MOST_TOGETHER]
     more = model_of(model.rows, {*model.basis.terms, *subsets(new)}, before=model)
@@ -352,7 +371,7 @@ def _drop_explained(model: Model, level, spared: set[Term]) -> Model:
     """Takes out, the weakest first, terms that lie in no other and that the rest of the model explains."""
     while True:
         terms = model.basis.terms
-        beside = {t: s.p_value for t, s in _tests_inside(model, maximal(terms)).items() if t not in spared}
+        beside = {t: s.p_value for t, s in own_score_tests(model, maximal(terms)).items() if t not in spared}
         weakest = max(beside, key=lambda t: beside[t] / level(t), default=None)
         if weakest is None or beside[weakest] <= level(weakest):
             return model
@@ -400,15 +419,20 @@ def _test_block(systems: Sequence[System], term: Term) -> Block:
     return Block(term, index[seen])
 
 
-def _test(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
-    """The test of each term that is not in the model; of very many pairs, of those with the largest scores."""
-    if len(terms) > MAX_TESTS and len(terms[0]) == 2:
-        terms = _largest_scores(model, terms)
+def score_tests(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
+    """The test of each term that is not in the model; of very many inputs or pairs, of those of largest score."""
+    if len(terms) > MAX_TESTS and len(terms[0]) == 1:
+        energy = _energies(model, sorted(i for (i,) in terms))
+        terms = sorted(terms, key=lambda t: -energy[t[0]])[:MAX_TESTS]
+    elif len(terms) > MAX_TESTS and len(terms[0]) == 2:
+        wanted = set(terms)
+        inputs = sorted({i for term in terms for i in term})
+        terms = [t for t in _largest_scores(model, inputs, len(terms)) if t in wanted][:MAX_TESTS]
     blocks = [_test_block(model.rows.systems, term) for term in terms]
     return dict(zip(terms, _scores(model, blocks), strict=True))
 
 
-def _tests_inside(model: Model, terms: Sequence[Term] | None = None) -> dict[Term, Score]:
+def own_score_tests(model: Model, terms: Sequence[Term] | None = None) -> dict[Term, Score]:
     """The tests of terms of the model, each against the others with their hyper-parameters."""
     terms = model.basis.terms if terms is None else terms
     blocks = [_test_block(model.rows.systems, term) for term in terms]
@@ -465,27 +489,66 @@ def _log_bayes_factor(values, rotated) -> float:
     return float(logsumexp(each) - math.log(len(sizes)))
 
 
-def _largest_scores(model: Model, terms: Sequence[Term]) -> list[Term]:
-    """The pairs with the largest scores, all scores at once: Σ_rows residual φ_k(x_i) φ_l(x_j) is one product."""
+def _residual_sums(model: Model, left: Sequence[int], right: Sequence[int]) -> Float[np.ndarray, "l k r k"]:
+    """Σ_rows residual φ_a(x_i) φ_b(x_j) of the smoothest functions of two sets of inputs, in one product."""
     rows, k = model.rows, TEST_DEGREE[2] - 1
-    places = [system.of(SEEN)[:k] for system in rows.systems]
-    p = len(places)
+
+    def smoothest(values, inputs):
+        flat = np.zeros((len(values[inputs[0]]), len(inputs), k))
+        for place, i in enumerate(inputs):
+            own = rows.systems[i].of(SEEN)[:k]
+            flat[:, place, : len(own)] = values[i][:, own]
+        return flat.reshape(len(flat), -1)
 
     def products_of(values, y, weight):
-        flat = np.zeros((len(y), p, k))
-        for i, own in enumerate(places):
-            flat[:, i, : len(own)] = values[i][:, own]
-        flat = flat.reshape(len(flat), p * k)
-        return [((weight * (y - model.at(values)))[:, None] * flat).T @ flat]
+        scaled = (weight * (y - model.at(values)))[:, None] * smoothest(values, left)
+        return [scaled.T @ smoothest(values, right)]
 
-    (scores,) = rows.source.total(products_of)
-    scores = scores.reshape(p, k, p, k)
-    cost = np.zeros((p, k))
-    for i, own in enumerate(places):
-        cost[i, : len(own)] = rows.systems[i].cost[own] - 1.0
-    decay = np.exp(-(cost[:, :, None, None] + cost[None, None])) * (cost[:, :, None, None] + cost[None, None] < k)
-    energy = np.einsum("iajb,iajb->ij", scores**2, decay)
-    return sorted(terms, key=lambda t: -energy[t[0], t[1]])[:MAX_TESTS]
+    (sums,) = rows.source.total(products_of)
+    return sums.reshape(len(left), k, len(right), k)
+
+
+def _costs(model: Model, inputs: Sequence[int]) -> Float[np.ndarray, "l k"]:
+    """Of the smoothest functions of some inputs, by how much each is less smooth than the first."""
+    cost = np.zeros((len(inputs), TEST_DEGREE[2] - 1))
+    for place, i in enumerate(inputs):
+        own = model.rows.systems[i].of(SEEN)[: cost.shape[1]]
+        cost[place, : len(own)] = model.rows.systems[i].cost[own] - 1.0
+    return cost
+
+
+def _largest_scores(model: Model, inputs: Sequence[int], n: int) -> list[Term]:
+    """The n pairs of some inputs with the largest scores, largest first, some of the inputs at a time."""
+    k, found, energies = TEST_DEGREE[2] - 1, [], []
+    for start in range(0, len(inputs), INPUTS_AT_ONCE):
+        left, right = inputs[start : start + INPUTS_AT_ONCE], inputs[start:]
+        cost = _costs(model, left)[:, :, None, None] + _costs(model, right)[None, None]
+        sums = _residual_sums(model, left, right)
+        energy = np.einsum("iajb,iajb->ij", sums**2, np.exp(-cost) * (cost < k))
+        one, other = np.nonzero(np.arange(len(left))[:, None] < np.arange(len(right)))
+        largest = np.argsort(-energy[one, other], kind="stable")[:n]
+        one, other = one[largest], other[largest]
+        found.append(np.stack([np.asarray(left)[one], np.asarray(right)[other]], axis=1))
+        energies.append(energy[one, other])
+    order = np.argsort(-np.concatenate(energies), kind="stable")[:n]
+    return [(int(i), int(j)) for i, j in np.concatenate(found)[order]]
+
+
+def _energies(model: Model, inputs: Sequence[int]) -> dict[int, float]:
+    """The scores of some inputs by themselves, all at once."""
+    found: dict[int, float] = {}
+    k = TEST_DEGREE[2] - 1
+    places = [model.rows.systems[i].of(SEEN)[:k] for i in inputs]
+
+    def products_of(values, y, weight):
+        residual = weight * (y - model.at(values))
+        return [np.concatenate([residual @ values[i][:, own] for i, own in zip(inputs, places, strict=True)])]
+
+    (sums,) = model.rows.source.total(products_of)
+    ends = np.cumsum([0, *(len(own) for own in places)])
+    for i, own, a, b in zip(inputs, places, ends[:-1], ends[1:], strict=True):
+        found[i] = float(np.sum(sums[a:b] ** 2 * np.exp(1.0 - model.rows.systems[i].cost[own])))
+    return found
 
 
 def chi_square_tail(weights: Float[np.ndarray, " k"], q: float, freedom: float = math.inf) -> float:

@@ -19,15 +19,18 @@ from vertebra.passes import StreamedRows
 from vertebra.profile import Profile
 from vertebra.surface import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
 from vertebra.table import Schema, learn
+from vertebra.weighting import Weighting, Weights, weighting
 
 # Categories of more levels are read as numbers.
 MOST_LEVELS = 64
+# Equal rows are at most so many parts, so that each of five folds can have one.
+MOST_PARTS = 5
 # Rows that stand for the marginals of the inputs, where a network is taken apart.
 N_MARGINAL_ROWS = 256
 
 
 class Rows(NamedTuple):
-    """The rows of a fit: those of weight above 0, equal ones put together, in an order that does not depend on theirs.
+    """The rows of a fit: those of weight above 0, equal ones in few parts, in an order that does not depend on theirs.
 
     So a weight of 2 is a row that stands there twice, to the last digit, and the order of the rows does not matter.
     """
@@ -38,6 +41,11 @@ class Rows(NamedTuple):
 
 
 def canonical(matrix, y, weight) -> Rows:
+    """Rows put in order, equal ones as few parts, each of at least one row.
+
+    Parts, because what is left out of a fold, of a network or of a fit is rows and not all that are equal: without a
+    whole cell of a small table the rest of it says the opposite.
+    """
     kept = weight > 0
     matrix, y, weight = matrix[kept], y[kept], weight[kept]
     everything = np.concatenate([matrix, y], axis=1)
@@ -45,9 +53,27 @@ def canonical(matrix, y, weight) -> Rows:
     everything, weight = everything[order], weight[order]
     before, after = everything[:-1], everything[1:]
     new = np.append(True, ~np.all((before == after) | (np.isnan(before) & np.isnan(after)), axis=1))
-    group = np.cumsum(new) - 1
-    p = matrix.shape[1]
-    return Rows(everything[new, :p], everything[new, p:], np.bincount(group, weight))
+    everything, parts = everything[new], _parts(np.bincount(np.cumsum(new) - 1, weight))
+    everything, p = np.repeat(everything, np.count_nonzero(parts, axis=1), axis=0), matrix.shape[1]
+    return Rows(everything[:, :p], everything[:, p:], parts[parts > 0.0])
+
+
+def _parts(weight: Float[np.ndarray, " m"]) -> Float[np.ndarray, "m parts"]:
+    """Weights of the parts of rows: one row each, or, of more rows than parts, as many as chance puts into each."""
+    units = np.maximum(weight, 1.0).astype(np.int64)
+    parts = (np.arange(MOST_PARTS) < units[:, None]).astype(float)
+    many = units > MOST_PARTS
+    # always the same chance: parts must not depend on a seed, nor on how rows came
+    parts[many] = np.random.default_rng(0).multinomial(units[many], np.full(MOST_PARTS, 1.0 / MOST_PARTS))
+    return parts * (weight / units)[:, None]
+
+
+def are_equal(rows: Rows) -> bool:
+    """Whether all rows are one and the same: they stand in order, so that the first and the last say so."""
+    if not len(rows.y):
+        return True
+    first, last = (np.concatenate([rows.matrix[k], rows.y[k]]) for k in (0, -1))
+    return bool(np.all((first == last) | (np.isnan(first) & np.isnan(last))))
 
 
 class TableEstimator(BaseEstimator):
@@ -64,20 +90,21 @@ class TableEstimator(BaseEstimator):
     evaluation_: Evaluation | None
     diagnostics_: Diagnostics
     feature_types: Mapping | Sequence | None
+    weights: str
     random_state: Any
 
-    def _read(self, X: Any, sample_weight: Any) -> tuple[Float[np.ndarray, "n p"], Float[np.ndarray, " n"]]:
-        """The coded matrix of a table seen for the first time, and its weights."""
+    def _read(self, X: Any, sample_weight: Any) -> tuple[Float[np.ndarray, "n p"], Float[np.ndarray, " n"], Weighting]:
+        """A table seen for the first time: the coded matrix, its weights as numbers of rows, and how they are meant."""
         schema = learn(X, None, self.feature_types)
         matrix = schema.matrix(X, type(self).__name__)
         weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
-        if not weight.any():
-            raise ValueError("`sample_weight` must have at least one weight above 0.")
+        meant = weighting(Weights.of(weight), self.weights)
+        weight = meant.scale * weight
         if sample_weight is not None:
             schema = learn(X, weight, self.feature_types)
             matrix = schema.matrix(X, type(self).__name__)
         self._learned(schema)
-        return matrix, weight
+        return matrix, weight, meant
 
     def _learned(self, schema: Schema) -> None:
         self.schema_ = schema

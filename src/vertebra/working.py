@@ -76,15 +76,18 @@ def left_out(
     conditional: Float[np.ndarray, "n latent"],
     responses: Sequence[Response],
     noise: Sequence[float],
+    weight: Float[np.ndarray, " n"],
 ) -> tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]:
     """Mean and variance of f at each row without it: its response, of precision w/σ², taken off q(f_i).
 
     With the leverage h = Var f · w/σ², where the variance is `conditional` on the hyper-parameters: m₋ = m − (z − m)
-    h/(1 − h), v₋ = v/(1 − h). Exact for Gaussian noise, terms and hyper-parameters kept.
+    h/(1 − h), v₋ = v/(1 − h). Exact for Gaussian noise, terms and hyper-parameters kept. Of a row of weight above 1,
+    which stands for several, one is left out and not all of them.
     """
     means, variances = [], []
     for k, (response, own) in enumerate(zip(responses, noise, strict=True)):
-        precision = response.w / (own if response.noise_variance is None else response.noise_variance)
+        one = response.w / np.maximum(weight, 1.0)
+        precision = one / (own if response.noise_variance is None else response.noise_variance)
         h = np.clip(precision * conditional[:, k], 0.0, MOST_LEVERAGE)
         means.append(mean[:, k] - (response.z - mean[:, k]) * h / (1.0 - h))
         variances.append(variance[:, k] / (1.0 - h))
@@ -103,6 +106,10 @@ class Working(Protocol):
     def responses(
         self, f: Float[np.ndarray, "n latent"], variance: Float[np.ndarray, "n latent"]
     ) -> list[Response]: ...
+
+    def expected_log_prob(self, f: Float[np.ndarray, "n latent"], variance: Float[np.ndarray, "n latent"]) -> float:
+        """Σ E log p(y | f) over the rows, under q(f)."""
+        ...
 
     def of(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> "Working":
         """The same of other rows, with what was learned from these."""
@@ -125,6 +132,11 @@ class Plain:
 
     def responses(self, f, variance):
         return [Response(target, self.weight, None) for target in self.y.T]
+
+    def expected_log_prob(self, f, variance):
+        # the noise is learned: at its best, and up to a constant
+        square = self.weight @ ((self.y - f) ** 2 + variance) / self.weight.sum()
+        return -0.5 * float(self.weight.sum() * np.sum(np.log(np.maximum(square, 1e-300))))
 
     def of(self, y, weight):
         return Plain(y, weight)
@@ -159,8 +171,7 @@ class Classes:
     def of(self, y, weight):
         return Classes(y[:, 0].astype(int), self.n_classes, weight)
 
-    def expected_log_prob(self, f, variance) -> float:
-        """Σ E log p(y | f) over the rows, under q(f)."""
+    def expected_log_prob(self, f, variance):
         total = 0.0
         for node, share in zip(*_nodes(f.shape[1]), strict=True):
             at = f + np.sqrt(variance) * node
@@ -195,6 +206,10 @@ class Counts:
         z, w = bounded(f, self.y - mu, mu)
         return [Response(z[:, k], w[:, k] * self.weight, 1.0) for k in range(z.shape[1])]
 
+    def expected_log_prob(self, f, variance):
+        mu = np.exp(np.clip(f + 0.5 * np.minimum(variance, 10.0), -20.0, 20.0))
+        return float(np.sum(self.weight @ (self.y * f - mu - gammaln(self.y + 1.0))))
+
     def of(self, y, weight):
         return Counts(y, weight)
 
@@ -228,7 +243,11 @@ class HeavyTails:
         each = (self.degrees + 1.0) / (self.degrees + square / self.scale**2)
         return [Response(y, self.weight * w, float(s**2)) for y, w, s in zip(self.y.T, each.T, self.scale, strict=True)]
 
+    def expected_log_prob(self, f, variance):
+        return self._log_prob((self.y - f) ** 2 + variance, self.degrees)
+
     def _log_prob(self, square, nu):
+        """Σ log p of rows so far off; of squares in the mean, Jensen's bound of it, which EM raises."""
         constant = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * np.log(nu)
         each = constant - np.log(self.scale) - 0.5 * (nu + 1.0) * np.log1p(square / self.scale**2 / nu)
         return float(np.sum(self.weight @ each))
@@ -257,17 +276,25 @@ class UnevenNoise:
         start[:, ::2] = self.weight @ self.y / self.weight.sum()
         return start
 
-    def responses(self, f, variance):
-        result = []
+    def _rows(self, f, variance):
+        """Of every target: y, the second function, the noise's variance, and the square of what is left."""
         for k, (y, scale) in enumerate(zip(self.y.T, self.scale, strict=True)):
             first, second = f[:, 2 * k], f[:, 2 * k + 1]
             noise = scale**2 * np.exp(4.0 * np.tanh(0.25 * second))
-            square = (y - first) ** 2 + variance[:, 2 * k]
+            yield y, second, noise, (y - first) ** 2 + variance[:, 2 * k]
+
+    def responses(self, f, variance):
+        result = []
+        for y, second, noise, square in self._rows(f, variance):
             slope = np.maximum(1.0 - np.tanh(0.25 * second) ** 2, 0.1)
             z, w = bounded(second, 0.5 * slope * (square / noise - 1.0), 0.5 * slope**2)
             result.append(Response(y, self.weight / noise, 1.0))
             result.append(Response(z, w * self.weight, 1.0))
         return result
+
+    def expected_log_prob(self, f, variance):
+        # at the mean of the second function, as its responses are
+        return -0.5 * sum(float(self.weight @ (np.log(n) + s / n)) for _, _, n, s in self._rows(f, variance))
 
     def of(self, y, weight):
         other = UnevenNoise(y, weight)
