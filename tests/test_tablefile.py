@@ -1,5 +1,10 @@
 """Tables as files, and paths checked before any work."""
 
+import gzip
+import io
+import sys
+import warnings
+
 import pandas as pd
 import pytest
 
@@ -38,3 +43,75 @@ def test_the_nearest_name_is_offered_or_all_there_are():
     assert nearest("qqq", ["size"]) == ": there is size."
     assert nearest("qqq", []) == "."
     assert nearest("q", [f"column {i}" for i in range(11)]).endswith("column 9, ….")
+
+
+# --- rows and headers that are not what they should be ----------------------------------------------------------------
+
+
+def test_short_rows_are_counted_and_the_first_is_named_by_its_line(tmp_path):
+    # line 1 is blank, lines 4 and 5 are one row, and line 6 is complete: its last field is empty
+    text = '\nx,level,y\n1,a,2\n2,"b\nc",3\n4,d,\n5,e\n\n6\n7,f,8\n'
+    for ending, data in ((".csv", text.encode()), (".csv.gz", gzip.compress(text.encode()))):
+        (tmp_path / f"short{ending}").write_bytes(data)
+        words = "2 of 6 rows have fewer fields than the 3 columns, the first in line 7: what they lack is read as gaps."
+        with pytest.warns(UserWarning, match=f"short{ending}: {words}") as said:
+            frame = read_table(str(tmp_path / f"short{ending}"))
+        assert len(said) == 1
+        assert frame["y"].isna().tolist() == [False, False, True, True, True, False]
+
+
+def test_gaps_in_the_last_column_are_no_short_rows(tmp_path):
+    (tmp_path / "a.csv").write_text('x,y\n1,\n2,3\n"4",NA\n')
+    assert read_table(str(tmp_path / "a.csv"))["y"].isna().sum() == 2
+    (tmp_path / "one.csv").write_text("x\n1\n\n2\n")
+    assert len(read_table(str(tmp_path / "one.csv"))) == 2
+
+
+def test_a_table_of_mostly_short_rows_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("x,level,y\n1,2,3\n1,2\n3,4\n")
+    with pytest.raises(Refused, match=r"2 of 3 rows have fewer fields than the 3 columns, the first in line 3: is the"):
+        read_table(str(tmp_path / "a.csv"))
+
+
+def test_short_rows_of_a_pipe_are_seen_too(monkeypatch):
+    pipe = io.TextIOWrapper(io.BytesIO(b"x,y\n1,2\n3\n4,5\n"))
+    monkeypatch.setattr(sys, "stdin", pipe)
+    with pytest.warns(UserWarning, match="standard input: 1 of 3 rows has fewer fields than the 2 columns"):
+        assert len(read_table("-")) == 3
+
+
+@pytest.mark.parametrize(("text", "line"), [("x,y\n1,2\n\n3,4,5\n", 4), ("x,y\n1,2,3\n4,5,6\n", 2)])
+def test_a_row_of_too_many_fields_is_named_by_its_line(text, line, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(Refused, match=f"line {line} has 3 fields, more than the 2 columns of the first line: quote"):
+        read_table(str(tmp_path / "a.csv"))
+
+
+def test_a_comma_behind_every_row_does_no_harm(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2,\n3,4,\n")
+    assert read_table(str(tmp_path / "a.csv")).to_numpy().tolist() == [[1, 2], [3, 4]]
+
+
+def test_names_that_are_there_twice_are_said_with_what_they_are_read_as(tmp_path):
+    (tmp_path / "a.csv").write_text("\ufeffx,y,x,x,,x.1\n1,2,3,4,5,6\n", encoding="utf-8")
+    words = r"a\.csv has more than one column 'x': the others are read as 'x\.2', 'x\.3'\."
+    with pytest.warns(UserWarning, match=words) as said:
+        frame = read_table(str(tmp_path / "a.csv"))
+    assert len(said) == 1
+    assert frame.columns.tolist() == ["x", "y", "x.2", "x.3", "Unnamed: 4", "x.1"]
+    (tmp_path / "b.csv").write_text("x,y,Unnamed: 2\n1,2,3\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_table(str(tmp_path / "b.csv"))
+
+
+def test_bytes_that_are_no_text_are_refused_with_their_line(tmp_path):
+    (tmp_path / "nul.csv").write_bytes(b"x,y\n1,2\n3,4\x00\n")
+    with pytest.raises(Refused, match=r"nul\.csv: line 3 holds a NUL byte: it is damaged, or no text in UTF-8"):
+        read_table(str(tmp_path / "nul.csv"))
+    (tmp_path / "wide.csv").write_bytes("x,y\n1,2\n".encode("utf-16-le"))
+    with pytest.raises(Refused, match="line 1 holds a NUL byte"):
+        read_table(str(tmp_path / "wide.csv"))
+    (tmp_path / "nul.csv.gz").write_bytes(gzip.compress(b"x,y\n1,2\n3,4\x00\n"))
+    with pytest.raises(Refused, match="line 3 holds a NUL byte"):
+        read_table(str(tmp_path / "nul.csv.gz"))

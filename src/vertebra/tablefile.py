@@ -4,6 +4,7 @@ The command line imports this for its help, so pandas is imported where a table 
 """
 
 import contextlib
+import csv
 import difflib
 import gzip
 import io
@@ -11,7 +12,7 @@ import os
 import pathlib
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 Frame = Any  # a pandas.DataFrame
@@ -26,44 +27,31 @@ class Refused(Exception):
 
 
 def read_table(name: str) -> Frame:
-    """A table as a frame whose columns have names of text."""
-    source: Any = name
+    """A table as a frame whose columns have names of text, and whose rows are numbered from 0.
+
+    What is odd in a file of text is a warning: rows of fewer fields than columns, and names that are there twice. The
+    names of the latter stand in `attrs["repeated"]`, with what the other columns are read as.
+    """
     ending, shown = ".csv", "standard input"
     if name != "-":
         ending, shown = ending_of(name), name
         check_file(pathlib.Path(name))
     elif sys.stdin.isatty():
         raise Refused("standard input is a terminal: pipe a table in, or name a file.")
-    else:
-        source = sys.stdin.buffer
     import pandas as pd
-
-    from vertebra.column import MISSING_WORDS
 
     try:
         if ending in (".parquet", ".pq"):
-            frame = pd.read_parquet(source)
-            if any(each is not None for each in frame.index.names):
-                frame = frame.reset_index()
+            frame = pd.read_parquet(name)
+            frame = frame.reset_index(drop=all(each is None for each in frame.index.names))
         else:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pd.errors.ParserWarning)  # rows of more fields than names
-                frame = pd.read_csv(
-                    source,
-                    sep="\t" if ending == ".tsv" else ",",
-                    index_col=False,
-                    low_memory=False,
-                    na_values=sorted(MISSING_WORDS),
-                    skipinitialspace=True,
-                )
+            frame = _read_text(name, ending, shown)
     except ImportError:
         raise Refused(f"{shown}: reading Parquet needs pyarrow. Install it: pip install pyarrow.") from None
     except UnicodeDecodeError:
         raise Refused(f"{shown} is not text in UTF-8: save it as UTF-8.") from None
     except pd.errors.EmptyDataError:
         raise Refused(f"{shown} is empty.") from None
-    except pd.errors.ParserWarning:
-        raise Refused(f"{shown} cannot be read as CSV: its rows have more fields than its first line names.") from None
     except (OSError, EOFError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise Refused(f"{shown} cannot be read as {'Parquet' if ending[1] == 'p' else 'CSV'}: {reason}") from None
@@ -75,6 +63,118 @@ def read_table(name: str) -> Frame:
     if frame.shape[1] == 1 and (found := [each for each in ";\t|" if each in frame.columns[0]]):
         raise Refused(f"{shown} has one column only, {frame.columns[0]!r}: is it separated by {found[0]!r}, not ','?")
     return frame
+
+
+def _read_text(name: str, ending: str, shown: str) -> Frame:
+    """A frame from CSV or TSV."""
+    import pandas as pd
+
+    from vertebra.column import MISSING_WORDS
+
+    held = sys.stdin.buffer.read() if name == "-" else b""  # a pipe is read once, and may be looked at again
+
+    def begin() -> io.BufferedIOBase:
+        if name == "-":
+            return io.BytesIO(held)
+        return gzip.open(name, "rb") if ending == ".csv.gz" else open(name, "rb")
+
+    separator = "\t" if ending == ".tsv" else ","
+    try:
+        with warnings.catch_warnings(), begin() as file, _Text(file, shown) as text:
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows of more fields than names
+            frame = pd.read_csv(
+                text,
+                sep=separator,
+                index_col=False,
+                low_memory=False,
+                na_values=sorted(MISSING_WORDS),
+                skipinitialspace=True,
+            )
+    except (pd.errors.ParserWarning, pd.errors.ParserError) as error:
+        rows = _rows_of(begin, separator)
+        n_columns = len(next(rows)[1])
+        for line, fields in rows:
+            if len(fields) > n_columns:
+                raise Refused(
+                    f"{shown} cannot be read as CSV: line {line} has {len(fields)} fields, more than the {n_columns} "
+                    f"columns of the first line: quote text that holds a {separator!r}."
+                ) from None
+        raise Refused(f"{shown} cannot be read as CSV: {error}") from None
+    _, names = next(_rows_of(begin, separator))
+    frame.attrs["repeated"] = _repeated(names, [str(each) for each in frame.columns], shown)
+    # a short row lacks the last field at least
+    if frame.shape[1] > 1 and frame.iloc[:, -1].isna().any():
+        _tell_short_rows(_rows_of(begin, separator), shown)
+    return frame
+
+
+class _Text(io.RawIOBase):
+    """The bytes of a file, refused where they cannot be text: pandas takes a NUL for a part of a value."""
+
+    def __init__(self, file: io.BufferedIOBase, shown: str):
+        self._file, self._shown, self._n_lines = file, shown, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        before, nul, _ = data.partition(b"\0")
+        self._n_lines += before.count(b"\n")
+        if nul:
+            raise Refused(
+                f"{self._shown}: line {self._n_lines + 1} holds a NUL byte: it is damaged, or no text in UTF-8 (save "
+                "it as UTF-8)."
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _rows_of(begin: Callable[[], io.BufferedIOBase], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The line that each row begins in, counted from 1, and its fields; the header first, blank lines left out."""
+    limit = csv.field_size_limit(sys.maxsize)  # pandas has none
+    try:
+        with begin() as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
+            reader = csv.reader(text, delimiter=separator, skipinitialspace=True)
+            line = 1
+            for fields in reader:
+                if len(fields) > 1 or (fields and fields[0].strip()):
+                    yield line, fields
+                line = reader.line_num + 1
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _repeated(names: list[str], read: list[str], shown: str) -> dict[str, list[str]]:
+    """The names that several columns have, and what those after the first are read as; it says so."""
+    others: dict[str, list[str]] = {}
+    for own, now in zip(names, read, strict=False):
+        if own != now and own:
+            others.setdefault(own, []).append(now)
+    for own, now in others.items():
+        which = "the other is" if len(now) == 1 else "the others are"
+        listed = ", ".join(map(repr, now))
+        warnings.warn(f"{shown} has more than one column {own!r}: {which} read as {listed}.", stacklevel=4)
+    return others
+
+
+def _tell_short_rows(rows: Iterator[tuple[int, list[str]]], shown: str) -> None:
+    """A warning where rows have fewer fields than columns; a table most of whose rows do is refused."""
+    n_columns = len(next(rows)[1])
+    n_rows, n_short, first = 0, 0, 0
+    for line, fields in rows:
+        n_rows += 1
+        if len(fields) < n_columns:
+            n_short, first = n_short + 1, first or line
+    if not n_short:
+        return
+    words = (
+        f"{shown}: {n_short:,} of {n_rows:,} rows {'has' if n_short == 1 else 'have'} fewer fields than the "
+        f"{n_columns} columns, the first in line {first}: "
+    )
+    if 2 * n_short > n_rows:
+        raise Refused(words + "is the first line the header of these rows? Correct it, or fill the rows up.")
+    warnings.warn(words + "what they lack is read as gaps.", stacklevel=4)
 
 
 def is_large(name: str) -> bool:
