@@ -434,8 +434,8 @@ FIT = "fit {flats} --target rent --out {new}"
         ("fit {flats} --target qqqq --out {new}", "there are size, district, built, lift, rent."),
         (FIT + " --drop lifd", "--drop 'lifd' is not a column of {flats}; did you mean 'lift'?"),
         (FIT + " --weight sise", "--weight 'sise' is not a column of {flats}; did you mean 'size'?"),
-        (FIT + " --weight district", "--weight 'district' must hold numbers of at least 0, without gaps."),
-        (FIT + " --weight size", "--weight 'size' must hold numbers of at least 0, without gaps."),
+        (FIT + " --weight district", "--weight 'district' must hold finite numbers of at least 0, without gaps, got '"),
+        (FIT + " --weight size", "--weight 'size' must hold finite numbers of at least 0, without gaps; row "),
         (FIT + " --type bilt=category", "--type 'bilt' is not a column of {flats}; did you mean 'built'?"),
         (FIT + " --type built=date", "'date' is not a kind; did you mean 'datetime'?"),
         (FIT + " --type built", "--type must be COLUMN=KIND, got 'built'."),
@@ -494,12 +494,32 @@ def test_wrong_use_is_one_line_and_status_2(line, words, folder, rent, kinds, tm
         ("empty.csv", b"", "is empty."),
         ("header.csv", b"x,rent\n", "has no rows."),
         ("semicolons.csv", b"x;rent\n1;2\n", "has one column only, 'x;rent': is it separated by ';', not ','?"),
-        ("wide.csv", b"x,rent\n1,2,3\n4,5,6\n", "its rows have more fields than its first line names."),
+        ("wide.csv", b"x,rent\n1,2,3\n4,5,6\n", "line 2 has 3 fields, more than the 2 columns of the first line"),
         ("ragged.csv", b"x,rent\n1,2\n4,5,6\n", "cannot be read as CSV"),
         ("latin.csv", "x,rent\nMünchen,2\n".encode("latin-1"), "is not text in UTF-8: save it as UTF-8."),
         ("plain.csv.gz", b"x,rent\n1,2\n", "cannot be read as CSV"),
         ("text.parquet", b"x,rent\n1,2\n", "cannot be read as Parquet"),
         ("missing.csv", b"x,rent\n1,\n2,NA\n", "the target 'rent' has no value in any row."),
+        (
+            "infinite.csv",
+            b"x,rent\n1,2\n2,\n3,-inf\n4,5\n",
+            "the target 'rent' has 1 infinite value, the first in row 3",
+        ),
+        (
+            "digits.csv",
+            b"x,rent\n1,2\n2,3\n1" + 400 * b"0" + b",4\n",
+            "the column 'x' has 1 infinite value, the first in",
+        ),
+        ("large.csv", b"x,rent\n1,2\n2,3\n4,-1.7e308\n", "the target 'rent' reaches -1.7e+308, in row 3 of "),
+        ("small.csv", b"x,rent\n1,1e-310\n2,2e-310\n4,3e-310\n", "the target 'rent' differs by 2e-310 only"),
+        ("denormal.csv", b"x,rent\n1e-320,1\n2e-320,2\n0,3\n", "the column 'x' differs by 2e-320 only"),
+        ("nul.csv", b"x,rent\n1,2\n2,\x003\n", "line 3 holds a NUL byte"),
+        (
+            "short.csv",
+            b"x,z,rent\n1,2\n2,3\n1,2,3\n",
+            "2 of 3 rows have fewer fields than the 3 columns, the first in line 2",
+        ),
+        ("one.csv", b"rent\n1\n2\n3\n", "has no column left to learn from."),
         ("constant.csv", b"x,rent\n1,7\n2,7\n", "the target 'rent' has one value only, 7: nothing can be learned."),
     ],
 )
@@ -507,7 +527,26 @@ def test_a_table_that_cannot_be_used_is_one_line_and_status_2(name, contents, wo
     (tmp_path / name).write_bytes(contents)
     line = refusal(2, "fit", tmp_path / name, "--target", "rent", "--out", tmp_path / "new")
     assert words in line
-    assert name in line or "target" in line
+    assert name in line or "target" in line or "the column 'x'" in line
+
+
+def test_short_rows_and_repeated_names_are_said_on_standard_error(tmp_path):
+    (tmp_path / "a.csv").write_text("x,x,rent\n1,2,3\n1,2\n3,4,5\n")
+    status, out, err = start("fit", tmp_path / "a.csv", "--target", "rant", "--out", tmp_path / "new")
+    assert (status, out) == (2, "")
+    assert err.splitlines()[:2] == [
+        f"vertebra: warning: {tmp_path}/a.csv has more than one column 'x': the other is read as 'x.1'.",
+        f"vertebra: warning: {tmp_path}/a.csv: 1 of 3 rows has fewer fields than the 3 columns, the first in line 3: "
+        "what they lack is read as gaps.",
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.* has more than one column 'rent'")
+def test_a_target_that_is_there_twice_is_not_predicted_from_its_copy(tmp_path):
+    (tmp_path / "a.csv").write_text("x,rent,rent\n1,2,2\n2,3,3\n3,5,5\n")
+    line = refusal(2, "fit", tmp_path / "a.csv", "--target", "rent", "--out", tmp_path / "new")
+    assert "--target 'rent' names 2 columns of" in line
+    assert "read as 'rent', 'rent.1': drop all but one (--drop 'rent.1'), or rename them." in line
 
 
 def test_text_of_many_values_is_not_taken_for_classes(tmp_path):
@@ -534,9 +573,9 @@ def test_a_damaged_model_is_one_line_and_status_1(folder, rent, tmp_path):
 
 
 def test_a_fit_that_is_impossible_is_one_line_and_status_1(tmp_path):
-    pd.DataFrame({"x": [1.0, np.inf, 3.0], "y": [1.0, 2.0, 4.0]}).to_parquet(tmp_path / "a.parquet")
-    line = refusal(1, "fit", tmp_path / "a.parquet", "--target", "y", "--out", tmp_path / "new")
-    assert "'x' has 1 infinite value(s)" in line
+    pd.DataFrame({"x": ["1", "2", "many"], "y": [1.0, 2.0, 4.0]}).to_parquet(tmp_path / "a.parquet")
+    arguments = ("--target", "y", "--out", tmp_path / "new", "--type", "x=number", "--quiet")
+    assert "The column 'x' must hold numbers, got 'many'" in refusal(1, "fit", tmp_path / "a.parquet", *arguments)
     assert not (tmp_path / "new").exists()
 
 

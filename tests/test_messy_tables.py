@@ -269,6 +269,50 @@ def test_targets_that_a_regressor_cannot_take_are_refused_in_words(data):
         vb.AdditiveRegressor(likelihood="normal").fit(x, y)
 
 
+@pytest.mark.parametrize("estimator", [vb.AdditiveRegressor, vb.SkeletonRegressor])
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [
+        (1.7e308, r"`y` reaches -1.7e\+308, in row 3 \(counted from 0\); beyond ±1e\+300 .*: divide it by a constant"),
+        (1e302, r"`y` reaches -1e\+302, in row 3"),
+        (1e-305, "`y` differs by .* only, too little for double precision: multiply it by a constant first"),
+        (1e-310, "`y` differs by"),
+        (1e-320, "`y` differs by"),
+    ],
+)
+def test_targets_too_large_or_small_for_double_precision_are_refused_in_words(estimator, unit, words):
+    y = np.linspace(0.0, 1.0, 20)
+    y[3] = -1.0
+    with pytest.raises(ValueError, match=words):
+        estimator().fit(np.arange(20.0)[:, None], unit * y)
+    with pytest.raises(ValueError, match=words.replace("`y`", "`y`, target 1,")):
+        estimator().fit(np.arange(20.0)[:, None], np.stack([y, unit * y], axis=1))
+
+
+def test_counts_beyond_whole_numbers_are_refused_in_words():
+    y = np.where(np.arange(20) == 4, 1e300, 1.0)
+    with pytest.raises(
+        ValueError, match=r"`y` reaches 1e\+300, in row 4 \(counted from 0\); counts beyond 9.*e\+15 are"
+    ):
+        vb.AdditiveRegressor(likelihood="poisson").fit(np.arange(20.0)[:, None], y)
+    with pytest.raises(
+        ValueError, match=r"Input y contains infinity or a value too large: 1 value\(s\), the first in row 2"
+    ):
+        vb.AdditiveRegressor().fit(np.arange(4.0)[:, None], [1, 2, 10**400, 3])
+
+
+@pytest.mark.parametrize("unit", [1e-280, 1e-150, 1e150, 1e299])
+def test_the_unit_of_a_target_does_not_matter(unit):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = x[:, 0] + 0.1 * rng.normal(size=60)
+    y /= np.abs(y).max()
+    plain, other = vb.AdditiveRegressor().fit(x, y), vb.AdditiveRegressor().fit(x, unit * y)
+    assert plain.clusters_ == other.clusters_ == [("x0",)]
+    # rounding of a mean and a scale in another unit, through an optimiser
+    np.testing.assert_allclose(other.predict_interval(x) / unit, plain.predict_interval(x), atol=1e-6)
+
+
 def test_targets_that_a_classifier_cannot_take_are_refused_in_words(data):
     x, y = data
     model = vb.AdditiveClassifier()

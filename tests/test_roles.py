@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from vertebra.roles import choose, described, target_of
+from vertebra.tablefile import Refused
 
 
 @pytest.mark.parametrize(
@@ -75,3 +76,69 @@ def test_text_that_may_be_something_else_is_hinted_at():
         "Hint: sold looks like dates, '01.01.2024': write them as 2024-05-31, and they are read as such.",
     ]
     assert len(described("t.csv", 60, *choose(table.head(60), "t.csv", ["y"], [], None, [], "auto")[:2])) == 2
+
+
+def rows(**columns):
+    x = np.arange(10.0)
+    return pd.DataFrame({"x": x, "w": 1.0 + x % 2, "y": x**2} | columns)
+
+
+def with_value(value, at=3):
+    return np.where(np.arange(10) == at, value, np.arange(10.0) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "words"),
+    [
+        (
+            "y",
+            with_value(np.inf),
+            "the target 'y' has 1 infinite value, the first in row 4 of t.csv: correct, or leave",
+        ),
+        ("y", with_value(-1.7e308), r"the target 'y' reaches -1.7e\+308, in row 4 of t.csv; beyond ±1e\+300 sums and"),
+        ("y", 1e-310 * np.arange(10), "the target 'y' differs by 9e-310 only, too little for double precision"),
+        (
+            "x",
+            with_value(-np.inf, 7),
+            "the column 'x' has 1 infinite value, the first in row 8 of t.csv: correct, or leave empty",
+        ),
+        ("x", 1e-320 * np.arange(10), "the column 'x' differs by 9e-320 only, too little for double precision: mult"),
+        ("w", with_value(np.inf), "--weight 'w' must hold finite numbers of at least 0, without gaps; row 4 of t.csv"),
+        ("w", with_value(np.nan), "--weight 'w' must hold finite numbers of at least 0, without gaps; row 4 of t.csv"),
+        ("w", with_value(-1.0, 5), "--weight 'w' must hold finite numbers of at least 0, .* row 6 of t.csv has -1.0"),
+    ],
+)
+def test_numbers_that_cannot_be_used_are_refused_with_their_column_and_row(column, values, words):
+    with pytest.raises(Refused, match=words):
+        choose(rows(**{column: values}), "t.csv", ["y"], [], "w", [], "auto")
+
+
+def test_rows_are_counted_as_they_stand_in_the_file_whatever_is_left_out():
+    table = rows(y=with_value(np.inf, 8))
+    table.loc[:2, "w"] = 0.0
+    table.loc[4, "y"] = np.nan
+    with pytest.raises(Refused, match=r"the first in row 9 of t\.csv"):
+        choose(table, "t.csv", ["y"], [], "w", [], "auto")
+    # of rows from all over a table nobody knows the number
+    with pytest.raises(Refused, match="the target 'y' has infinite values: correct"):
+        choose(table, "t", ["y"], [], None, [], "auto", is_sample=True)
+
+
+def test_infinite_values_of_columns_that_are_dropped_or_levels_do_not_matter():
+    table = rows(x=with_value(np.inf))
+    choose(table.assign(z=table["y"]), "t.csv", ["y"], ["x"], None, [], "auto")
+    choose(table, "t.csv", ["y"], [], None, ["x=category"], "auto")
+
+
+@pytest.mark.parametrize("name", ["y", "w"])
+def test_a_target_or_weight_that_is_there_twice_is_refused_unless_the_other_is_dropped(name):
+    table = rows()
+    table[f"{name}.1"] = table[name]
+    table.attrs["repeated"] = {name: [f"{name}.1"]}
+    option = {"y": "--target", "w": "--weight"}[name]
+    with pytest.raises(
+        Refused, match=f"{option} '{name}' names 2 columns of t.csv, read as '{name}', '{name}.1': drop"
+    ):
+        choose(table, "t.csv", ["y"], [], "w", [], "auto")
+    x, _, _ = choose(table, "t.csv", ["y"], [f"{name}.1"], "w", [], "auto")
+    assert x.frame.columns.tolist() == ["x"]

@@ -316,6 +316,35 @@ def test_wrong_use_is_refused_with_words(folder, tmp_path, frame):
         model.fit(folder, "price", sample_weight=frame["weight"])
 
 
+@pytest.mark.parametrize(
+    ("column", "unit", "words"),
+    [
+        ("y", 1e200, r"The target 'y' lies from .* whose squares cannot be summed: divide it by a constant first"),
+        ("y", 1.7e308, r"The target 'y' reaches 1\.7e\+308; beyond ±1e\+300 .*: divide it by a constant first"),
+        ("y", 1e-200, r"The target 'y' lies from .* whose squares cannot be summed: multiply it"),
+        ("y", 1e-310, r"The target 'y' differs by .* only, too little for double precision: multiply it"),
+        ("x", 1e-320, "The column 'x' differs by .* only, too little for double precision"),
+        ("x", np.inf, r"column 'x' has 99 infinite value\(s\), the first at index 1:"),
+    ],
+)
+def test_sizes_that_cannot_be_summed_are_refused_by_name(column, unit, words, tmp_path):
+    x = np.linspace(0.0, 1.0, 300)
+    frame = pd.DataFrame({"x": x, "y": x})
+    with np.errstate(invalid="ignore"):
+        frame[column] *= unit
+    frame.loc[0] = 0.0
+    frame.to_parquet(tmp_path / "a.parquet", row_group_size=100)
+    with pytest.raises(ValueError, match=words):
+        vb.AdditiveRegressor().fit(str(tmp_path / "a.parquet"), "y")
+
+
+def test_inputs_of_any_size_are_streamed(tmp_path):
+    x = np.linspace(-1.0, 1.0, 300)
+    frame = pd.DataFrame({"x": 1.7e308 * x, "y": x + 0.1 * np.sin(1e4 * x)})
+    frame.to_parquet(tmp_path / "a.parquet", row_group_size=100)
+    assert vb.AdditiveRegressor().fit(str(tmp_path / "a.parquet"), "y").clusters_ == [("x",)]
+
+
 def test_an_id_in_every_row_is_refused_before_it_fills_the_memory(monkeypatch, folder):
     monkeypatch.setattr(survey, "MOST_LEVELS", 50)
     with pytest.raises(ValueError, match="'street' has more than 50 levels"):

@@ -7,7 +7,7 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -282,6 +282,7 @@ SIZES = st.floats(-1e300, 1e300, allow_subnormal=False)
 
 @given(st.lists(SIZES, min_size=1, max_size=30), st.lists(SIZES, max_size=5), st.integers(0, 60))
 def test_original_undoes_standard_which_is_monotone_and_finite(seen, later, n_equal):
+    assume(not 0.0 < max(seen) - min(seen) < 1e-306)  # refused
     column = only(learn(np.array(seen + seen[:1] * n_equal)[:, None]))
     x = np.sort(np.array(seen + [column.centre + column.scale * u for u in (-1e3, -3.0, 3.0, 1e3)]))
     x = x[np.isfinite(x)]
@@ -292,6 +293,27 @@ def test_original_undoes_standard_which_is_monotone_and_finite(seen, later, n_eq
     size = np.maximum(np.abs(x), max(abs(column.centre), column.scale))
     assert (np.abs(column.original(z) - x) <= 1e-9 * size).all()
     assert np.isfinite(column.standard(np.array(later))).all()
+
+
+def test_a_value_beyond_all_bounds_of_the_others_is_given_back():
+    x = np.array([2.5e-142] * 21 + [0.0] * 16 + [3.5e166])
+    column = only(learn(x[:, None]))
+    np.testing.assert_allclose(column.original(column.standard(x)), x, rtol=1e-12, atol=1e-12 * column.scale)
+
+
+@pytest.mark.parametrize("unit", [1e-308, 1e-310, 1e-320])
+def test_a_column_that_varies_among_denormal_numbers_is_refused_by_name(unit):
+    x = np.array([[3.0, 0.0], [1.0, unit], [2.0, 2.0 * unit]])
+    with pytest.raises(ValueError, match=r"column 'x1' differs by .* only, too little for double .*: multiply it by"):
+        learn(x)
+    learn(np.array([[unit], [unit]]))  # constant
+    learn(np.array([[unit], [1.0]]))
+
+
+@pytest.mark.parametrize("value", [1e16, 1e100, -1.7e308])
+def test_rounding_of_a_large_constant_stays_of_the_size_of_one(value):
+    x = np.array([value, np.nextafter(value, 0.0), value, value])
+    assert np.abs(only(learn(x[:, None])).standard(x)).max() <= 1.0
 
 
 @pytest.mark.parametrize("unit", [1e30, 1e-30, 1e300])

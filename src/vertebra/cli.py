@@ -237,7 +237,7 @@ def fit(
     seed: Annotated[int, typer.Option(metavar="N", help="Of the random split, and of the fit.")] = 0,
     force: Force = False,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors and warnings.")] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Leave the report out.")] = False,
     memory: Annotated[
         float | None,
@@ -280,7 +280,9 @@ def fit(
         from vertebra import answers, roles
         from vertebra.holdout import fit_and_evaluate, fit_files
 
-        x, y, row_weight = roles.choose(frame, table, target, drop or [], weight, kinds or [], task)
+        x, y, row_weight = roles.choose(
+            frame, table, target, drop or [], weight, kinds or [], task, is_sample=is_streamed
+        )
         settings: dict[str, Any] = dict(
             scheme=scheme, feature_types=x.kinds or None, weights=weights, random_state=seed
         )

@@ -28,7 +28,12 @@ PARTS = {
     "hour": tuple(range(24)),
 }
 _LARGEST = float(np.finfo(np.float64).max)
+_TINY = float(np.finfo(np.float64).tiny)  # below are the denormal numbers, which lose digits
 _TAIL = 3.0
+# A target may be as large as this: sums over a hundred million rows, and intervals of many sds, stay below 1.8e308.
+LARGEST_TARGET = 1e300
+# A target must vary by this: an sd of a millionth of it, and that of rounding, are no denormal numbers.
+SMALLEST_RANGE = 1e-290
 
 Level = str | int | float | bool
 
@@ -208,10 +213,12 @@ def numbers_of(series: pd.Series, source: str) -> Float[np.ndarray, " n"]:
                     f"fit with `feature_types={{{source!r}: 'category'}}`."
                 ) from None
             values = np.array([*parsed, math.nan], dtype=np.float64)[codes]
-    if k := int(np.isinf(values).sum()):
+    infinite = np.isinf(values)
+    if k := int(infinite.sum()):
         raise ValueError(
             "Input X contains infinity or a value too large for dtype('float64'): "
-            f"column {source!r} has {k} infinite value(s)."
+            f"column {source!r} has {k} infinite value(s), the first at index {series.index[int(infinite.argmax())]}: "
+            "correct them, or make them gaps."
         )
     return values
 
@@ -334,8 +341,33 @@ def scaled(column: Column, values: Float[np.ndarray, " n"], weight: Float[np.nda
     column = replace(column, has_missing=not present.all())
     if not present.any():
         return column
+    check_range(column.source, float(values[present].min()), float(values[present].max()))
     centre, scale, tail = scaling(values[present], weight[present])
     return replace(column, centre=centre, scale=scale, tail=tail)
+
+
+def check_range(source: str, low: float, high: float) -> None:
+    """Refuses a column that varies, but only among denormal numbers: neither it nor slopes along it can be computed."""
+    if 0.0 < high - low <= 2.0 * _TINY:
+        raise ValueError(
+            f"The column {source!r} differs by {high - low:.3g} only, too little for double precision: multiply it by "
+            "a constant, or leave it out."
+        )
+
+
+def target_fault(y: Float[np.ndarray, " n"], *, is_count: bool = False) -> tuple[int | None, str, str] | None:
+    """What is wrong with the size of a target's finite numbers: the place, what was found, and what to do; or None."""
+    # doubles of 2⁵³ and more are no longer all the whole numbers there are
+    limit, why = (2.0**53, "counts beyond") if is_count else (LARGEST_TARGET, "beyond")
+    place = int(np.abs(y).argmax())
+    if abs(y[place]) > limit:
+        what = "are not exact" if is_count else "sums and intervals overflow"
+        shown = f"{limit:.3g}" if is_count else f"±{limit:.3g}"
+        return place, f"reaches {y[place]:.3g}", f"; {why} {shown} {what}: divide it by a constant first."
+    if not is_count and 0.0 < (apart := float(np.ptp(y))) < SMALLEST_RANGE:
+        words = f"differs by {apart:.3g} only, too little for double precision"
+        return None, words, ": multiply it by a constant first."
+    return None
 
 
 def scaling(x: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> tuple[float, float, float]:
@@ -345,22 +377,23 @@ def scaling(x: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> tupl
     weight = np.bincount(place.ravel(), weight)
     low, high = float(x.min()), float(x.max())
     middle, half = 0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low
-    tiny = float(np.finfo(np.float64).tiny)
-    if half <= max(8.0 * np.finfo(np.float64).eps * abs(middle), tiny):  # constant, up to rounding
-        return middle, 1.0, 0.0
+    rounding = 8.0 * float(np.finfo(np.float64).eps) * abs(middle)
+    if half <= max(rounding, _TINY):  # constant, up to rounding, whose squares are not to overflow
+        return middle, max(1.0, rounding), 0.0
     z = (x - middle) / half  # in [−1, 1]: squares do not overflow
     share = weight / weight.max()
     share = share / share.sum()
     mean, sd = _mean_and_sd(z, share)
     if np.abs(z - mean).max() <= 6.0 * sd:
-        return middle + half * mean, max(half * sd, tiny), 0.0
+        return middle + half * mean, max(half * sd, _TINY), 0.0
     lower, median, upper = np.quantile(x, [0.25, 0.5, 0.75], weights=share, method="inverted_cdf").tolist()
     spread = (upper - lower) / 1.349  # the IQR of N(0, 1)
     if spread == 0.0:  # most rows share one value, the median: the others set the scale
         rare = x != median
         shares = share[rare] / share[rare].sum()
         spread = half * _mean_and_sd(z[rare], shares)[1] if np.ptp(z[rare]) > 0 else abs(float(x[rare][0]) - median)
-    return median, max(spread, tiny), _TAIL
+    # the furthest value is finite in this scale, so that `original` gives it back
+    return median, max(spread, half * 1e-300, _TINY), _TAIL
 
 
 def _mean_and_sd(z: Float[np.ndarray, " n"], share: Float[np.ndarray, " n"]) -> tuple[float, float]:

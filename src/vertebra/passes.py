@@ -132,8 +132,8 @@ class Training:
                 n_told = batch.first // (PROGRESS * CHUNK)
                 self.report(f"pass 1: {batch.first:,} of {self.table.n_rows:,} rows")
             own = self.fitted_weights(batch)
-            facts = with_rows(facts, batch.frame(self.inputs), own)
-            targets = with_rows(targets, batch.frame(self.targets), own)
+            facts = with_rows(facts, batch.frame(self.inputs), own, batch.numbers)
+            targets = with_rows(targets, batch.frame(self.targets), own, batch.numbers)
             tallied = tallied.merged(Weights.of(own))
             sample.add(batch, own > 0)
             if self.conformal:

@@ -1,5 +1,6 @@
 """The ways to predict: of regressors and of classifiers, on any posterior of f."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
+from vertebra.column import target_fault
 from vertebra.evaluation import HELD_OUT, Evaluation, of_classes, of_numbers
 from vertebra.likelihoods import (
     Bernoulli,
@@ -219,7 +221,14 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
                 f"Found input variables with inconsistent numbers of samples: {[n, len(targets)]}. "
                 "`y` must have one entry per row of `X`."
             )
-        return np.asarray(self._noises[self.likelihood]().check(targets), np.float64)
+        targets = np.asarray(self._noises[self.likelihood]().check(targets), np.float64)
+        for k, own in enumerate(targets.T):
+            if (fault := target_fault(own, is_count=self.likelihood == "poisson")) is not None:
+                place, found, advice = fault
+                where = "" if place is None else f", in row {place} (counted from 0)"
+                which = "`y`" if self._single else f"`y`, target {k},"
+                raise ValueError(f"{which} {found}{where}{advice}")
+        return targets
 
     def _standardise(self, rows: Rows, stream: StreamedRows | None) -> Float[np.ndarray, "n k"]:
         """y of mean 0 and sd 1, undone outside; counts stay as they are."""
@@ -238,10 +247,13 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
 
     def _standardise_streamed(self, targets: Sequence[Facts]) -> Callable[[Any], Any]:
         """The same by what a first pass found of all rows."""
-        self._y_mean = np.array([0.0 if self.likelihood == "poisson" else each.moments.mean for each in targets])
+        is_count = self.likelihood == "poisson"
+        for each in targets:
+            _check_sums(each, is_count)
+        self._y_mean = np.array([0.0 if is_count else each.moments.mean for each in targets])
         spread = np.array([each.moments.sd for each in targets])
         is_flat = spread <= 1e-12 * np.maximum(np.abs(self._y_mean), 1e-290)
-        self._y_scale = np.where(is_flat | (self.likelihood == "poisson"), 1.0, spread)
+        self._y_scale = np.where(is_flat | is_count, 1.0, spread)
         check, mean, scale = self._noises[self.likelihood]().check, self._y_mean, self._y_scale
         return lambda y: (np.asarray(check(y), np.float64) - mean) / scale
 
@@ -379,6 +391,21 @@ def conformal_factor(scores: Float[np.ndarray, "m k"], level: float) -> Float[np
     return scores[min(max(least, sure), m) - 1]
 
 
+def _check_sums(target: Facts, is_count: bool) -> None:
+    """Refuses a target of files whose size, or whose squares, double precision cannot sum."""
+    own = target.moments
+    fault = target_fault(np.array([own.low, own.high]), is_count=is_count)
+    if fault is None and (not math.isfinite(own.sd) or (own.sd == 0.0 and own.low < own.high)):
+        large = not math.isfinite(own.sd)
+        fault = (
+            None,
+            f"lies from {own.low:.3g} to {own.high:.3g}, whose squares cannot be summed",
+            (f": {'divide' if large else 'multiply'} it by a constant first."),
+        )
+    if fault is not None:
+        raise ValueError(f"The target {target.source!r} {fault[1]}{fault[2]}")
+
+
 def _numbers(y: Any, estimator: str) -> np.ndarray:
     """y as finite numbers, or an error that says what is wrong and where."""
     if y is None:
@@ -390,6 +417,8 @@ def _numbers(y: Any, estimator: str) -> np.ndarray:
         raise ValueError(f"y should be a 1d array, got an array of shape {array.shape} instead.")
     try:
         numbers = array.astype(np.float64)
+    except OverflowError:  # whole numbers of hundreds of digits
+        numbers = np.array([_finite_or_not(value) for value in array.ravel()]).reshape(array.shape)
     except (TypeError, ValueError):
         sample = next(value for value in array.ravel() if not isinstance(value, int | float | np.number))
         raise ValueError(
@@ -397,8 +426,24 @@ def _numbers(y: Any, estimator: str) -> np.ndarray:
         ) from None
     if array.dtype.kind in "US":
         raise ValueError(f"`y` must be numbers for {estimator}, got text: use AdditiveClassifier for classes.")
+    rows = numbers.reshape(len(numbers), -1)
     if missing := int(np.isnan(numbers).sum()):
-        raise ValueError(f"Input y contains NaN: {missing} value(s) are missing. Leave these rows out.")
+        first = int(np.isnan(rows).any(axis=1).argmax())
+        raise ValueError(
+            f"Input y contains NaN: {missing} value(s) are missing, the first in row {first} (counted from 0). Leave "
+            "these rows out."
+        )
     if infinite := int(np.isinf(numbers).sum()):
-        raise ValueError(f"Input y contains infinity or a value too large: {infinite} value(s).")
+        first = int(np.isinf(rows).any(axis=1).argmax())
+        raise ValueError(
+            f"Input y contains infinity or a value too large: {infinite} value(s), the first in row {first} (counted "
+            "from 0). Correct them, or leave these rows out."
+        )
     return numbers
+
+
+def _finite_or_not(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -1,14 +1,15 @@
 """What the columns of a table are for: inputs, target and weights; numbers or classes."""
 
 import re
+import sys
 from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from vertebra.column import FEATURE_TYPES, MISSING_WORDS
-from vertebra.table import learn
+from vertebra.column import FEATURE_TYPES, MISSING_WORDS, check_range, kind_of, target_fault
+from vertebra.table import learn, opened
 from vertebra.tablefile import Refused, nearest
 
 # Whole numbers of at most so many values, on so many rows, may stand for classes.
@@ -45,8 +46,13 @@ def choose(
     weight: str | None,
     kinds: list[str],
     task: str,
+    *,
+    is_sample: bool = False,
 ) -> tuple[Inputs, Target, Any]:
-    """Inputs, target and weights, of the rows that have a target."""
+    """Inputs, target and weights, of the rows that have a target.
+
+    The frame's rows are numbered from 0, and an error names the row, unless the frame is a sample of the table.
+    """
     columns = list(frame.columns)
     asked: dict[str, str] = {}
     for each in kinds:
@@ -65,9 +71,16 @@ def choose(
     roles = Counter([*dict.fromkeys(targets), *weights, *dict.fromkeys(drop)])
     if clash := [name for name, count in roles.items() if count > 1]:
         raise Refused(f"{clash[0]!r} is asked for twice: a column is a target, a weight, dropped, or an input.")
+    for option, names in (("--target", targets), ("--weight", weights)):
+        for name in names:
+            _check_single(frame.attrs.get("repeated", {}).get(name, []), roles, option, name, table)
+    where = "" if is_sample else f" of {'standard input' if table == '-' else table}"
     if weight is not None:
-        frame = frame.loc[_weights(frame[weight], weight) > 0.0].reset_index(drop=True)
-    y, kept = target_of(frame, list(dict.fromkeys(targets)), task)
+        frame = frame.loc[_weights(frame[weight], weight, where) > 0.0]
+    y, kept = target_of(frame, list(dict.fromkeys(targets)), task, where)
+    for name in columns:
+        if name not in roles and asked.get(name, "number") == "number":
+            _check_input(frame[name], name, where)
     x = frame.loc[kept, [name for name in columns if name not in roles]].reset_index(drop=True)
     if not x.shape[1]:
         raise Refused(f"{table} has no column left to learn from.")
@@ -84,34 +97,87 @@ def _is_date(values: Any) -> bool:
     return all(isinstance(each, str) and re.fullmatch(ISO_DATE, each) for each in text.unique())
 
 
-def _weights(values: Any, name: str) -> Any:
-    if not pd.api.types.is_numeric_dtype(values) or values.isna().any() or not (values >= 0).all():
-        raise Refused(f"--weight {name!r} must hold numbers of at least 0, without gaps.")
+def _check_single(others: list[str], roles: Counter, option: str, name: str, table: str) -> None:
+    """Which of two columns of a name is the target nobody knows; the other one as an input would tell its values."""
+    if any(other not in roles for other in others):
+        listed = ", ".join(map(repr, [name, *others]))
+        raise Refused(
+            f"{option} {name!r} names {1 + len(others)} columns of {table}, read as {listed}: drop all but one "
+            f"(--drop {others[0]!r}), or rename them."
+        )
+
+
+def _row(place: Any, where: str) -> str:
+    """A row as people count them; `where` is " of TABLE", or nothing where the number says nothing."""
+    return f"row {place + 1}{where}"
+
+
+def _check_finite(values: Any, what: str, where: str) -> None:
+    """Refuses infinite numbers, by the row of the first."""
+    if pd.api.types.is_object_dtype(values):  # whole numbers of hundreds of digits among others
+        infinite = np.array([isinstance(each, int) and abs(each) > sys.float_info.max for each in values])
+    elif pd.api.types.is_float_dtype(values):
+        infinite = np.isinf(values.to_numpy(dtype=float, na_value=np.nan))
+    else:
+        return
+    if n := int(infinite.sum()):
+        first = _row(values.index[infinite.argmax()], where)
+        many = f"{n} infinite value{'s' if n > 1 else ''}, the first in {first}" if where else "infinite values"
+        raise Refused(f"{what} has {many}: correct, or leave empty, what is beyond 1.8e308.")
+
+
+def _check_input(values: Any, name: str, where: str) -> None:
+    _check_finite(values, f"the column {name!r}", where)
+    if where and pd.api.types.is_float_dtype(values) and values.notna().any():
+        try:
+            check_range(name, float(values.min()), float(values.max()))
+        except ValueError as error:
+            words = str(error)
+            raise Refused(words[0].lower() + words[1:]) from None
+
+
+def _weights(values: Any, name: str, where: str) -> Any:
+    wanted = f"--weight {name!r} must hold finite numbers of at least 0, without gaps"
+    if not pd.api.types.is_numeric_dtype(values):
+        raise Refused(f"{wanted}, got {_sample(values)}.")
+    numbers = values.to_numpy(dtype=float, na_value=np.nan)
+    bad = ~(np.isfinite(numbers) & (numbers >= 0.0))
+    if bad.any():
+        place = int(bad.argmax())
+        got = "none" if np.isnan(numbers[place]) else str(numbers[place])
+        raise Refused(f"{wanted}; {_row(values.index[place], where)} has {got}." if where else f"{wanted}, got {got}.")
     if not (values > 0).any():
         raise Refused(f"--weight {name!r} is 0 in every row.")
     return values.to_numpy(dtype=float)
 
 
-def target_of(frame: pd.DataFrame, names: list[str], task: str) -> tuple[Target, Any]:
-    """The target, and which rows have it."""
+def target_of(frame: pd.DataFrame, names: list[str], task: str, where: str = "") -> tuple[Target, Any]:
+    """The target, and which rows have it; `where` is " of TABLE" if the frame's index numbers the table's rows."""
     columns: Any = frame[names]
     kept = (columns.notna() & ~columns.isin(MISSING_WORDS)).all(axis=1).to_numpy()
     if not kept.any():
         raise Refused(f"the target {' and '.join(map(repr, names))} has no value in any row.")
     columns = columns.loc[kept]
-    kinds = {name: learn(columns[[name]]).columns[0] for name in names}
-    for name, column in kinds.items():
-        if column.part is not None or _is_date(columns[name]):
+    for name in names:
+        _check_finite(columns[name], f"the target {name!r}", where)
+    kinds = {name: kind_of(opened(columns[[name]]).columns[0], name, False) for name in names}
+    for name, kind in kinds.items():
+        if kind == "datetime" or _is_date(columns[name]):
             raise Refused(f"the target {name!r} holds dates: make it a number first, such as days since a date.")
         if columns[name].nunique() < 2:
             raise Refused(f"the target {name!r} has one value only, {_sample(columns[name])}: nothing can be learned.")
-    is_class, reason = _task(columns, [column.kind for column in kinds.values()], task)
+    is_class, reason = _task(columns, list(kinds.values()), task)
     if is_class:
         return Target(names, _labels(columns.iloc[:, 0]), True, reason, "", int((~kept).sum())), kept
-    for name, column in kinds.items():
-        if column.kind not in ("number", "boolean"):
+    for name, kind in kinds.items():
+        if kind not in ("number", "boolean"):
             raise Refused(f"the target {name!r} must hold numbers for regression, got {_sample(columns[name])}.")
     values, hint = columns.to_numpy(dtype=float), ""
+    for name, own in zip(names, values.T, strict=True):
+        if (fault := target_fault(own)) is not None:
+            place, found, advice = fault
+            at = "" if place is None or not where else f", in {_row(columns.index[place], where)}"
+            raise Refused(f"the target {name!r} {found}{at}{advice}")
     for name, own in zip(names, values.T, strict=True):
         n_values = columns[name].nunique()
         if task == "auto" and n_values <= FEW_VALUES and len(own) >= ROWS_FOR_HINT and (own == own.round()).all():

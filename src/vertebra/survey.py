@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from vertebra.column import (
     PARTS,
     UNSEEN,
     Column,
     Level,
+    check_range,
     codes_of,
     in_order,
     instants,
@@ -66,7 +67,7 @@ class Moments:
             min(self.low, other.low),
             max(self.high, other.high),
             self.mean + share * apart,
-            self.square + other.square + apart**2 * self.weight * share,
+            self.square + other.square + apart * apart * self.weight * share,
         )
 
     @property
@@ -165,6 +166,7 @@ class Facts:
         own = self.moments
         if not own.weight:
             return column
+        check_range(self.source, own.low, own.high)
         away = max(own.high - own.mean, own.mean - own.low)
         if math.isfinite(own.sd) and own.sd > 0.0 and away <= FAR * own.sd:
             return replace(column, centre=own.mean, scale=own.sd)
@@ -188,10 +190,14 @@ def begin(sources: Sequence[str], feature_types: Any) -> list[Facts]:
     return [Facts(source, kind) for source, kind in zip(sources, wanted, strict=True)]
 
 
-def with_rows(facts: Sequence[Facts], frame: Any, weight: Float[np.ndarray, " n"]) -> list[Facts]:
-    """What is known with the rows of a frame, which has these columns in this order."""
+def with_rows(
+    facts: Sequence[Facts], frame: Any, weight: Float[np.ndarray, " n"], numbers: Int[np.ndarray, " n"] | None = None
+) -> list[Facts]:
+    """What is known with the rows of a frame, which has these columns in this order; errors name rows by `numbers`."""
     shown = weight > 0
     series = opened(frame).columns
+    if numbers is not None:
+        series = [each.set_axis(numbers) for each in series]
     return [each.add(own.loc[shown], weight[shown]) for each, own in zip(facts, series, strict=True)]
 
 
