@@ -418,6 +418,41 @@ def test_the_default_folder_of_the_demo_is_its_own(tmp_path, monkeypatch):
     assert vb.load(tmp_path / "demo-output/model.vertebra").target_names_ == ["progress"]
 
 
+def test_names_and_classes_that_spreadsheets_would_run_are_text_in_every_csv(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"=1+1": rng.choice(["@x", "-2+3", "c"], 120), "-1": rng.normal(size=120)})
+    table["kind"] = np.where((table["=1+1"] == "@x") == (rng.random(120) < 0.9), "=cmd|' /C calc'!A0", "+b")
+    table.to_csv(tmp_path / "a.csv", index=False)
+    fit = (
+        "fit",
+        tmp_path / "a.csv",
+        "--target",
+        "kind",
+        "--no-report",
+        "--quiet",
+        "--holdout",
+        0,
+        "--out",
+        tmp_path / "m",
+    )
+    succeed(*fit)
+    effects = (tmp_path / "m/effects.csv").read_text()
+    assert "\n'=1+1," in effects
+    assert "'=1+1,mean," in (shown := succeed("effects", tmp_path / "m", "--term", "=1+1", "--csv"))
+    assert "\n'@x," in shown
+    assert "\n'-2+3," in shown
+    predicted = succeed("predict", tmp_path / "m", tmp_path / "a.csv")
+    assert set(pd.read_csv(io.StringIO(predicted))["prediction"]) == {"'=cmd|' /C calc'!A0", "'+b"}
+    succeed("predict", tmp_path / "m", tmp_path / "a.csv", "--out", tmp_path / "p.csv")
+    assert (tmp_path / "p.csv").read_text() == predicted
+    # and as they are, where that is asked for
+    raw = succeed("predict", tmp_path / "m", tmp_path / "a.csv", "--raw-text")
+    assert set(pd.read_csv(io.StringIO(raw))["prediction"]) == {"=cmd|' /C calc'!A0", "+b"}
+    assert "\n@x," in succeed("effects", tmp_path / "m", "--term", "=1+1", "--csv", "--raw-text")
+    succeed(*fit, "--raw-text", "--force")
+    assert (tmp_path / "m/effects.csv").read_text() == effects.replace("\n'", "\n")
+
+
 # --- what goes wrong --------------------------------------------------------------------------------------------------
 
 FIT = "fit {flats} --target rent --out {new}"

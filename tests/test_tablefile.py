@@ -115,3 +115,36 @@ def test_bytes_that_are_no_text_are_refused_with_their_line(tmp_path):
     (tmp_path / "nul.csv.gz").write_bytes(gzip.compress(b"x,y\n1,2\n3,4\x00\n"))
     with pytest.raises(Refused, match="line 3 holds a NUL byte"):
         read_table(str(tmp_path / "nul.csv.gz"))
+
+
+# --- files that spreadsheets open -------------------------------------------------------------------------------------
+
+FORMULAS = ["=cmd|' /C calc'!A0", "+1+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1"]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz"])
+def test_text_that_a_spreadsheet_would_run_has_an_apostrophe_before_it(ending):
+    frame = pd.DataFrame({text: [text, "plain", None] for text in FORMULAS})
+    frame["level"] = pd.Categorical(["=1", "b", "=1"])
+
+    def read(data):
+        text = io.BytesIO(gzip.decompress(data) if ending == ".csv.gz" else data)
+        return pd.read_csv(text, sep="\t" if ending == ".tsv" else ",", lineterminator="\n")
+
+    safe = read(encoded(frame, ending))
+    assert safe.columns.tolist() == [*(f"'{text}" for text in FORMULAS), "level"]
+    assert safe.iloc[0].tolist() == [*(f"'{text}" for text in FORMULAS), "'=1"]
+    assert safe.iloc[1].tolist() == [*(["plain"] * len(FORMULAS)), "b"]
+    assert safe.iloc[2, 0] != safe.iloc[2, 0]  # a gap stays one
+    raw = read(encoded(frame, ending, is_raw=True))
+    assert raw.columns.tolist() == frame.columns.tolist()
+    assert raw.iloc[0].tolist() == frame.iloc[0].tolist()
+
+
+def test_numbers_stay_numbers_and_parquet_is_as_it_was(tmp_path):
+    frame = pd.DataFrame({"x": [-1.5, 2.0], "mixed": [-3, "=4"], "text": ["-1.5e-3", "+2"], -1: [True, False]})
+    assert encoded(frame, ".csv").decode() == "x,mixed,text,-1\n-1.5,-3,-1.5e-3,True\n2.0,'=4,+2,False\n"
+    table = pd.DataFrame({"=x": ["=1", "-2+3"]})
+    (tmp_path / "a.parquet").write_bytes(encoded(table, ".parquet"))
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "a.parquet"), table)
+    assert frame["mixed"].tolist() == [-3, "=4"]

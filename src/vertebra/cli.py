@@ -155,6 +155,9 @@ Output = Annotated[
 ]
 Level = Annotated[float, typer.Option("--level", metavar="SHARE", help="Probability of intervals.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files.")]
+RawText = Annotated[
+    bool, typer.Option("--raw-text", help="Leave text in CSV as it is, even what spreadsheets would run.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else.")]
 
 
@@ -239,6 +242,7 @@ def fit(
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors and warnings.")] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Leave the report out.")] = False,
+    raw_text: RawText = False,
     memory: Annotated[
         float | None,
         typer.Option(metavar="GIB", help="Read Parquet some rows at a time, within this; so are folders, big files."),
@@ -304,7 +308,7 @@ def fit(
             say_lines(say, roles.described(table, n_rows, x, y))
             model = fit_and_evaluate(say, x.frame, y, row_weight, settings, share=holdout, budget=time_budget)
         found = answers.all_effects(model)
-        _write(model, files, found)
+        _write(model, files, found, is_raw=raw_text)
         if as_json:
             print_json(
                 {
@@ -359,6 +363,7 @@ def predict(
     ] = None,
     proba: Annotated[bool, typer.Option("--proba", help="Only the probabilities of the classes.")] = False,
     terms: Annotated[bool, typer.Option("--terms", help="Also intercept, and term:… for what each term adds.")] = False,
+    raw_text: RawText = False,
     force: Force = False,
 ) -> None:
     """Predict the rows of a table.
@@ -397,9 +402,9 @@ def predict(
         return
     result = answer(read_table(table))
     if out is None:
-        print_bytes(encoded(result, ".csv"))
+        print_bytes(encoded(result, ".csv", is_raw=raw_text))
     else:
-        storage.put(out, encoded(result, ending_of(str(out))))
+        storage.put(out, encoded(result, ending_of(str(out)), is_raw=raw_text))
 
 
 def _quantiles(text: str | None) -> list[float]:
@@ -436,6 +441,7 @@ def effects(
     output: Output = None,
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, and nothing else.")] = False,
+    raw_text: RawText = False,
 ) -> None:
     """Print effects, strongest first, or one as a function.
 
@@ -463,7 +469,7 @@ def effects(
     if as_json:
         print_json({"term": term, "points": found} if term else {"level": level, "effects": found})
     elif as_csv:
-        print_bytes(encoded(found if term else answers.with_joined_terms(found), ".csv"))
+        print_bytes(encoded(found if term else answers.with_joined_terms(found), ".csv", is_raw=raw_text))
     elif term:
         say_frame(console(), found)
     else:
@@ -563,13 +569,13 @@ def _model_file(model: pathlib.Path) -> pathlib.Path:
     return model
 
 
-def _write(model: Any, files: Sequence[pathlib.Path], found: Any) -> None:
+def _write(model: Any, files: Sequence[pathlib.Path], found: Any, *, is_raw: bool = False) -> None:
     """The model, its effects, and where asked for its report."""
     from vertebra import answers, storage
 
     model_file, effects_file, *report_file = files
     model.save(model_file)
-    storage.put(effects_file, encoded(answers.with_joined_terms(found), ".csv"))
+    storage.put(effects_file, encoded(answers.with_joined_terms(found), ".csv", is_raw=is_raw))
     for path in report_file:
         model.report(path)
 

@@ -10,6 +10,7 @@ import gzip
 import io
 import os
 import pathlib
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,9 @@ from typing import Any
 Frame = Any  # a pandas.DataFrame
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq")
+# How a cell begins that spreadsheets run; a number may begin so too.
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
+NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 # Bytes from which a Parquet file is read some rows at a time; row groups, and rows of each, by which columns are known.
 LARGE, N_LOOKED_AT, ROWS_LOOKED_AT = 2**29, 20, 1000
 
@@ -208,8 +212,12 @@ def ending_of(name: str) -> str:
     raise Refused(f"{name}: a table must end in {', '.join(ENDINGS)}.")
 
 
-def encoded(frame: Frame, ending: str) -> bytes:
-    """A frame as a file of this ending."""
+def encoded(frame: Frame, ending: str, *, is_raw: bool = False) -> bytes:
+    """A frame as a file of this ending.
+
+    Spreadsheets take text that begins with = + - @, a tab or a new line for a formula, and run it: in CSV and TSV such
+    cells and headers get an apostrophe before them, which makes them text again, unless they are wanted as they are.
+    """
     if ending in (".parquet", ".pq"):
         buffer = io.BytesIO()
         try:
@@ -217,8 +225,19 @@ def encoded(frame: Frame, ending: str) -> bytes:
         except ImportError:
             raise Refused("writing Parquet needs pyarrow. Install it: pip install pyarrow.") from None
         return buffer.getvalue()
+    if not is_raw:
+        frame = frame.rename(columns=_as_text)
+        for k, dtype in enumerate(frame.dtypes):
+            if getattr(dtype, "kind", "O") == "O":  # text, categories, and values of several types
+                frame.isetitem(k, frame.iloc[:, k].astype(object).map(_as_text, na_action="ignore"))
     data = frame.to_csv(index=False, sep="\t" if ending == ".tsv" else ",", lineterminator="\n").encode()
     return gzip.compress(data, mtime=0) if ending == ".csv.gz" else data
+
+
+def _as_text(value: Any) -> Any:
+    """A cell that no spreadsheet runs; numbers are numbers, as text too."""
+    is_formula = isinstance(value, str) and value.startswith(FORMULA_STARTS) and not re.fullmatch(NUMBER, value)
+    return f"'{value}" if is_formula else value
 
 
 def check_file(path: pathlib.Path) -> None:
