@@ -8,20 +8,26 @@
 
 import atexit
 import contextlib
+import hmac
 import json
+import math
 import os
+import secrets
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from vertebra import meeting
+
 # Seconds after which a process that is no longer heard of is given up.
-HEARTBEAT, INITIAL, CONNECTING = 20, 300, 30
+HEARTBEAT, INITIAL, CONNECTING = 20, 300.0, 30.0
 _FAILED: list[bool] = []
 
 
@@ -42,11 +48,17 @@ def connect(
     process: int | None = None,
     *,
     local_devices: Sequence[int] | None = None,
+    secret: str | None = None,
+    bind: str | None = None,
+    timeout: float = INITIAL,
 ) -> None:
     """Joins the processes of a fit; to be called before anything else makes JAX look for devices.
 
     `coordinator` is the address, host:port, of process 0. On a cluster that JAX knows (SLURM, Open MPI, Kubernetes, TPU
-    pods) nothing need be given.
+    pods) nothing need be given. Process 0 listens at that host only, or at `bind` where others reach it by another
+    address (0.0.0.0: everywhere), until all are there, for `timeout` seconds. Whoever does not know the `secret`, by
+    default VERTEBRA_SECRET from the environment, is turned away; JAX itself knows none (docs/scale.md says what must be
+    trusted).
 
     >>> vb.cluster.connect("10.0.0.1:1234", n_processes=4, process=0)  # doctest: +SKIP
     """
@@ -58,48 +70,141 @@ def connect(
         )
     if process is not None and n_processes is not None and not 0 <= process < n_processes:
         raise ValueError(f"`process` must be from 0 to {n_processes - 1}, got {process!r}.")
+    if not timeout > 0.0:
+        raise ValueError(f"`timeout` must be a number of seconds above 0, got {timeout!r}.")
+    secret = os.environ.get("VERTEBRA_SECRET", "") if secret is None else secret
+    bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", "").rpartition(":")[0] or None if bind is None else bind
+    settings: Any = dict(
+        local_device_ids=local_devices,
+        heartbeat_timeout_seconds=HEARTBEAT,
+        initialization_timeout=max(1, math.ceil(timeout)),
+    )
+    if coordinator is None or n_processes is None or process is None:
+        _choose_collectives()
+        try:
+            jax.distributed.initialize(**settings)
+        except ValueError as error:
+            raise ValueError(
+                f"No cluster was found here ({error}): give `coordinator`, `n_processes` and `process`."
+            ) from None
+        lines = _lines_by_runtime(secret, bind)
+    else:
+        host, port = _host_and_port(coordinator)
+        lines, port = _lines_by_address(host, port, n_processes, process, secret, bind, timeout)
+        _watch_all(lines, n_processes)
+        _choose_collectives()
+        own = _written(host if bind is None else bind.strip("[]"), port)
+        jax.distributed.initialize(_written(host, port), n_processes, process, coordinator_bind_address=own, **settings)
+    if lines:
+        _say_goodbye_at_the_end(lines)
+
+
+def _choose_collectives() -> None:
     if jax.config.jax_cpu_collectives_implementation in (None, "none"):  # type: ignore[attr-defined]
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise ValueError(f"`coordinator` must be host:port, such as 10.0.0.1:1234, got {address!r}.")
+    return host.strip("[]"), int(port)
+
+
+def _written(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _lines_by_address(
+    host: str, port: int, count: int, index: int, secret: str, bind: str | None, timeout: float
+) -> tuple[dict[int, socket.socket], int]:
+    """Lines between the first process and the others, at an address that all know; and the port that JAX may have.
+
+    JAX aborts where a process is missing, and serves whoever reaches its port: so all meet here first, and only they
+    are told that port.
+    """
+    if count == 1:
+        return {}, port
+    key, deadline = secret.encode(), time.monotonic() + timeout
+    if index:
+        line = meeting.join(host, port, index, count, key, deadline)
+        try:
+            return {0: line}, meeting.told(line, deadline)
+        except (OSError, EOFError):
+            line.close()
+            raise Lost(
+                f"Process 0 gave up at {_written(host, port)} before all {count} processes were there: its own message "
+                "names those that were missing. Start all of them again."
+            ) from None
+    own = host if bind is None else bind.strip("[]")
     try:
-        jax.distributed.initialize(
-            coordinator,
-            n_processes,
-            process,
-            local_device_ids=local_devices,
-            heartbeat_timeout_seconds=HEARTBEAT,
-            initialization_timeout=INITIAL,
-        )
-    except ValueError as error:
+        listener = meeting.listen(own, port)
+    except OSError as error:
         raise ValueError(
-            f"No cluster was found here ({error}): give `coordinator`, `n_processes` and `process`."
+            f"Process 0 cannot listen at {_written(own, port)} ({error.strerror or error}): `coordinator` must be an "
+            "address of its machine and a free port; where others reach it by another address, give `bind` too."
         ) from None
-    _watch_each_other(None if coordinator is None else coordinator.rpartition(":")[0].strip("[]"))
+    with listener:
+        lines = meeting.gather(listener, count, key, deadline)
+    if missing := [k for k in range(1, count) if k not in lines]:
+        for line in lines.values():
+            line.close()
+        which = f"process {missing[0]}" if len(missing) == 1 else f"processes {', '.join(map(str, missing[:20]))}"
+        raise TimeoutError(
+            f"Waited {timeout:g} s at {_written(own, port)} for {which} of {count}: start all of them, with the same "
+            "address, number of processes and VERTEBRA_SECRET, or wait longer (`timeout`)."
+        )
+    with meeting.listen(own, 0) as free:
+        port = free.getsockname()[1]
+    for line in lines.values():
+        meeting.tell(line, port)
+    return lines, port
 
 
-def _watch_each_other(host: str | None) -> None:
-    """A line from the first process to every other, over which nothing is said but goodbye: if it breaks, one is gone.
+def _lines_by_runtime(secret: str, bind: str | None) -> dict[int, socket.socket]:
+    """The same where JAX has found the processes: it carries the address, and a key that others do not know."""
+    index, count = place()
+    if count == 1:
+        return {}
+    listener = meeting.listen(bind or "", 0) if index == 0 else None
+    own = [socket.gethostname(), listener.getsockname()[1], secrets.token_hex(32)] if listener is not None else None
+    host, port, token = gathered_json(own)[0]
+    key = hmac.digest(secret.encode(), bytes.fromhex(token), "sha256")
+    deadline = time.monotonic() + CONNECTING
+    lines: dict[int, socket.socket] = {}
+    with contextlib.suppress(OSError, EOFError, RuntimeError, ValueError):
+        if listener is not None:
+            with listener:
+                lines = meeting.gather(listener, count, key, deadline)
+        else:
+            lines[0] = meeting.join(host, port, index, count, key, deadline)
+    found = gathered_json([len(lines) == (1 if index else count - 1), bool(secret)])
+    if not all(is_there for is_there, _ in found):
+        for line in lines.values():
+            line.close()
+        if any(has_secret for _, has_secret in found):
+            raise RuntimeError(
+                "The processes of this fit do not know the same secret, or cannot reach each other: give all of them "
+                "the same VERTEBRA_SECRET, or none."
+            )
+        return {}  # no way through somewhere: the runtime's own heartbeat is left
+    _watch_all(lines, count)
+    return lines
+
+
+def _watch_all(lines: Mapping[int, socket.socket], count: int) -> None:
+    """Over a line nothing is said but goodbye: if it breaks, a process is gone.
 
     JAX notices a silent process after some seconds, and then aborts without a word that a user could act on.
     """
-    index, count = place()
-    if count == 1:
-        return
-    host = gathered_json(socket.gethostname())[0] if host is None else host
-    listener = socket.create_server(("127.0.0.1" if host == "127.0.0.1" else "", 0), backlog=count)
-    port = gathered_json(listener.getsockname()[1])[0]
-    lines: dict[int, socket.socket] = {}
-    with contextlib.suppress(OSError), listener:
-        if index:
-            lines[0] = socket.create_connection((host, port), timeout=CONNECTING)
-            lines[0].sendall(index.to_bytes(4, "big"))
-        while index == 0 and len(lines) < count - 1:
-            listener.settimeout(CONNECTING)
-            line, _ = listener.accept()
-            lines[int.from_bytes(line.recv(4), "big")] = line
-    if not all(gathered_json(len(lines) == (1 if index else count - 1))):
-        for line in lines.values():  # no way through somewhere: the runtime's own heartbeat is left
-            line.close()
-        return
+    for other, line in lines.items():
+        line.settimeout(None)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        threading.Thread(target=_watch, args=(other, line, count), daemon=True).start()
+
+
+def _say_goodbye_at_the_end(lines: Mapping[int, socket.socket]) -> None:
+    """To be called after JAX has started: what is registered last is done first, before JAX waits for the others."""
     show = sys.excepthook
 
     def fail(*error: Any) -> None:
@@ -113,10 +218,6 @@ def _watch_each_other(host: str | None) -> None:
 
     sys.excepthook = fail
     atexit.register(goodbye)
-    for other, line in lines.items():
-        line.settimeout(None)
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        threading.Thread(target=_watch, args=(other, line, count), daemon=True).start()
 
 
 def failed() -> None:
