@@ -350,9 +350,10 @@ def test_counts_that_are_zero_for_some_keep_the_terms_that_say_so():
 
 def test_a_term_that_one_output_found_is_tested_in_every_output():
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((1500, 5))
-    triple = x[:, 0] * x[:, 1] * x[:, 2]
-    y = np.stack([triple + x[:, 3], 0.35 * triple + x[:, 4]], axis=1) + rng.standard_normal((1500, 2)) * [0.5, 1.0]
+    x = rng.standard_normal((1200, 14))  # so many inputs that triples are looked at only where their pairs are there
+    a, b, c = x[:, :3].T
+    y = np.stack([a * b + b * c + a * c + a * b * c, 0.4 * a * b * c + x[:, 4]], axis=1)
+    y += rng.standard_normal((1200, 2)) * [0.5, 1.0]
     model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, y)
     for output in (0, 1):
         effects = model.effects(output=output).set_index("term")
@@ -365,9 +366,32 @@ def test_a_term_that_one_output_found_is_tested_in_every_output():
 def test_a_linear_model_that_does_better_is_a_reason_to_look_again():
     """Where the search finds nothing in rows that a line explains, all main effects are tried."""
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((60, 12))
-    # weak effects of all inputs, none of which passes a test by itself
-    y = 0.25 * x.sum(axis=1) + rng.standard_normal(60)
-    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, y)
-    scores = model.evaluation_.scores
-    assert scores["model"]["rmse"] < 1.02 * scores["linear"]["rmse"]
+
+    def rows(n):
+        # weak effects of all inputs, none of which passes a test by itself
+        x = rng.standard_normal((n, 20))
+        return x, 0.3 * x.sum(axis=1) + 1.5 * rng.standard_normal(n)
+
+    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(*rows(90))
+    for scores in (model.evaluation_.scores, model.evaluate(*rows(4000)).scores):
+        assert scores["model"]["rmse"] < 1.05 * scores["linear"]["rmse"] < 0.95 * scores["mean"]["rmse"]
+
+
+@pytest.mark.parametrize("kind", ["numbers", "categories", "classes"])
+def test_copies_of_an_input_are_read_once_and_named(kind):
+    rng = np.random.default_rng(0)
+    code = rng.integers(0, 4, 500)
+    value = np.array(["p", "q", "r", "s"])[code] if kind == "categories" else rng.standard_normal(500)
+    f = code - 1.5 if kind == "categories" else np.sin(2.0 * value)
+    x = pd.DataFrame({"first": value, "idle": rng.standard_normal(500), "again": value, "too": value})
+    if kind == "classes":
+        model = vb.AdditiveClassifier(random_state=0).fit(x, f + 0.5 * rng.standard_normal(500) > 0.0)
+    else:
+        model = vb.AdditiveRegressor(random_state=0).fit(x, f + 0.5 * rng.standard_normal(500))
+    assert model.clusters_ == [("first",)]
+    assert "again, too are copies of first, which alone is read" in str(model.diagnostics_)
+    # a new row in which they differ goes by the first
+    np.testing.assert_array_equal(model.predict(x), model.predict(x.assign(again=x["again"].to_numpy()[::-1])))
+    # asked for, a copy is used
+    asked = type(model)(clusters=[("again",)], random_state=0).fit(x, model.predict(x))
+    assert asked.clusters_ == [("again",)]

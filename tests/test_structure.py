@@ -447,3 +447,37 @@ def test_all_main_effects_stay_where_many_poor_readings_of_one_thing_are_likelie
 def test_more_rows_allow_more_columns_within_limits():
     assert [most_columns(n) for n in (10, 400, 5000, 13_000)] == [8, 200, 900, 900]
     assert [most_columns(n) for n in (30_000, 48_000, 10**7)] == [2000, 3200, 3200]
+
+
+def test_of_many_pairs_those_with_the_largest_scores_are_listed(rng, monkeypatch):
+    x = rng.standard_normal((400, 12))
+    y = x[:, 2] * x[:, 7] + x[:, 4] + 0.5 * rng.standard_normal(400)
+    rows = rows_of(x, y)
+    model = structure.model_of(rows, [(4,)])
+    everything = structure._largest_scores(model, range(12), 66)
+    assert everything[0] == (2, 7)
+    assert len(set(everything)) == 66
+    # some inputs at a time, in another order of sums, and the best of some
+    monkeypatch.setattr(structure, "INPUTS_AT_ONCE", 5)
+    assert structure._largest_scores(model, range(12), 10) == everything[:10]
+    # a naive loop
+    k = structure.TEST_DEGREE[2] - 1
+    residual = rows.source.y - model.at(rows.source.values)
+
+    def energy(pair):
+        one, other = (rows.source.values[i][:, 1 : k + 1] for i in pair)
+        sums = (one * residual[:, None]).T @ other
+        return sum(np.exp(-(a + b)) * sums[a, b] ** 2 for a in range(k) for b in range(k) if a + b < k)
+
+    assert sorted(everything, key=energy, reverse=True) == everything
+
+
+def test_a_wide_table_finds_the_same_terms_with_its_pairs_screened(rng, monkeypatch):
+    x = rng.standard_normal((500, 16))
+    y = 1.5 * x[:, 2] * x[:, 7] + x[:, 4] + np.sin(2.0 * x[:, 9]) + 0.5 * rng.standard_normal(500)
+    whole, _ = structure.search(rows_of(x, y))
+    for name, value in (("MAX_PAIRS", 20), ("MOST_SCREENED", 15), ("MAX_TESTS", 10), ("INPUTS_AT_ONCE", 4)):
+        monkeypatch.setattr(structure, name, value)
+    screened, _ = structure.search(rows_of(x, y))
+    assert set(screened.terms) == set(whole.terms)
+    assert screened.n_candidates == whole.n_candidates
