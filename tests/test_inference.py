@@ -7,10 +7,12 @@ import jax.random as jr
 import numpy as np
 import optax
 import pytest
+from own import Beta, Logarithms
 
 import vertebra as vb
 from vertebra import inference
 from vertebra.inference import Diverged
+from vertebra.objective import minibatch_elbo, step_noise
 from vertebra.training import padded_size
 
 SCHEMES = {
@@ -514,3 +516,98 @@ def test_class_labels_out_of_range_and_other_misfits_are_refused(problem):
             verb(network, x, key=jr.key(0), n_draws=0)
         with pytest.raises(ValueError, match=r"`x` must have the shape \(n, 3\), got \(4, 2\)"):
             verb(network, np.ones((4, 2)), key=jr.key(0))
+
+
+# --- rows that do not count -----------------------------------------------------------------------------------------
+
+
+def shares(n, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    return x, rng.beta(2.0 + 4.0 * (x[:, 0] > 0.0), 3.0)
+
+
+# 200 rows are 224 on the device, the last of them padding; 256 are 256.
+@pytest.mark.parametrize(
+    ("n", "how"), [(200, "plain"), (256, "plain"), (200, "validation"), (200, "folds"), (200, "weights")]
+)
+def test_a_likelihood_with_a_support_of_its_own_trains_at_any_number_of_rows(n, how):
+    x, y = shares(n)
+    networks = [vb.build(vb.chain(2, 1), vb.mean_field([1]), key=jr.key(i)) for i in range(1 + (how == "folds"))]
+    options = {"validation": {"validation": 0.1}, "folds": {"folds": 2}, "weights": {"weight": np.arange(n) % 5 > 0}}
+    y = np.where(np.arange(n) % 5 > 0, y, 0.0) if how == "weights" else y  # p(0) = 0
+    fitted = vb.fit(networks, Beta(), x, y, key=jr.key(1), n_steps=60, n_rounds=3, **options.get(how, {}))
+    assert np.isfinite(fitted.scores).all()
+    assert np.isfinite(fitted.history.elbo).all()
+    assert float(fitted.likelihood.log_precision) > 0.1  # it learns: y is less spread than the uniform it starts at
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_has_no_weight_is_as_if_it_were_not_there_in_the_elbo_and_its_gradient(apart, x64):
+    rng = np.random.default_rng(0)
+    x, y, weight = rng.normal(size=(40, 2)), rng.beta(2.0, 3.0, (40, 2)), rng.uniform(0.5, 2.0, (40, 2))
+    if not apart:
+        weight[:, 1] = weight[:, 0]
+    dead = rng.random((40, 2)) < 0.3
+    dead[:, 1] = dead[:, 1] if apart else dead[:, 0]
+    dead[:3] = True
+    assert dead.all(axis=1).any()
+    assert not apart or (dead[:, 0] != dead[:, 1]).any()
+    model = vb.build(vb.chain(2, 2), vb.deep_kernel_learning([3, 2]), key=jr.key(0)), Beta()
+    given = np.where(dead, 0.0, weight)
+    outside = np.where(dead, rng.choice([0.0, 1.0, -3.0], dead.shape), y)
+
+    def whole(model, of):
+        return vb.elbo(*model, x, of, key=jr.key(1), weight=given if apart else given[:, 0])
+
+    def naive(model):
+        """Σ weight E log p over the rows and targets that are there, one by one."""
+        network, likelihood = model
+        mean, variance = network.conditional(jnp.asarray(x.T), network.noise(jr.key(0), (40,)))
+        total = -network.kl(key=jr.key(0))
+        for t in range(2):
+            rows = np.flatnonzero(~dead[:, t])
+            m, v = mean[t, rows][:, None], variance[t, rows][:, None]
+            each = likelihood.expected_log_prob(m, v, jnp.asarray(y[rows, t][:, None]), jnp.zeros_like(m))
+            total = total + jnp.sum(jnp.asarray(weight[rows, t]) * each[:, 0])
+        return total
+
+    expected, slope = eqx.filter_jit(eqx.filter_value_and_grad(naive))(model)
+    for of in (y, outside):
+        value, gradient = eqx.filter_jit(eqx.filter_value_and_grad(lambda model, of=of: whole(model, of)))(model)
+        np.testing.assert_allclose(value, expected, rtol=1e-10)
+        for a, b in zip(leaves(gradient), leaves(slope), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_a_minibatch_in_which_nothing_counts_has_the_gradient_of_the_kl_alone():
+    x, y = shares(16)
+    model = vb.build(vb.chain(2, 2), vb.mean_field([3, 1]), key=jr.key(0)), Beta()
+    noise = step_noise(model[0], 16, key=jr.key(1))
+    columns, targets, nothing = jnp.asarray(x.T, jnp.float32), jnp.asarray(y[:, None], jnp.float32), jnp.zeros((16, 1))
+    whole = lambda model: minibatch_elbo(*model, columns, targets, nothing, 1.0, noise)  # noqa: E731
+    gradient = eqx.filter_jit(eqx.filter_grad(whole))(model)
+    slope = eqx.filter_jit(eqx.filter_grad(lambda model: -model[0].kl(key=noise.kl_key)))(model)
+    for a, b in zip(leaves(gradient), leaves(slope), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_a_network_is_not_asked_about_padding_nor_about_rows_of_no_weight():
+    x, y = np.exp(shares(200)[0]), shares(200)[1]
+    weight = np.arange(200) % 5 > 0
+    x[~weight] = -1.0  # has no logarithm
+    network = vb.build(vb.chain(2, 1), [vb.Layer(1, [Logarithms(2)], bias=True)], key=jr.key(0))
+    fitted = vb.fit(network, vb.Gaussian(), x, y, weight=weight, key=jr.key(1), n_steps=30, n_rounds=2)
+    assert np.isfinite(fitted.score)
+    assert np.isfinite(fitted.evidence)
+    assert np.isfinite(vb.elbo(network, vb.Gaussian(1.0), x, y, weight=weight, key=jr.key(1)))
+    with jax.debug_nans(True):
+        assert np.isfinite(vb.moments(network, x[weight], key=jr.key(1))[0]).all()
+
+
+def test_a_likelihood_starts_from_the_rows_that_have_weight(problem):
+    network, x, y = problem
+    weight = np.arange(len(y)) > 0
+    wild = np.where(weight, y, 1e6)
+    first, second = (fit((network, x, of), weight=weight, n_steps=1, n_rounds=1) for of in (y, wild))
+    np.testing.assert_array_equal(first.likelihood.scale, second.likelihood.scale)

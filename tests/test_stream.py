@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from own import Beta
 
 import vertebra as vb
 from vertebra import parquet, passes, stream, survey
@@ -439,6 +440,19 @@ def test_a_network_trained_on_windows_is_as_good_as_one_in_memory(plain):
     streamed = fit_stream(network, vb.Gaussian(), windows, **settings)
     held = vb.fit(network, vb.Gaussian(), windows.x, windows.y, **settings)
     assert streamed.score == pytest.approx(held.score, abs=0.05)
+
+
+def test_rows_without_a_target_meet_no_likelihood_of_ones_own(plain, tmp_path):
+    _, frame = plain
+    target = 1.0 / (1.0 + np.exp(-frame["y"]))
+    gaps = frame.assign(y=target.where(np.arange(len(frame)) % 7 > 0))
+    windows = windows_of(written(tmp_path / "t", gaps, n_files=2, rows=150))
+    for of in (1, 2):
+        values = next(windows.rounds(n_steps=5, batch_size=240, folds=0, first=0, mesh=None))[of]
+        assert (values.min() > 0.0) == (of == 1)  # a y for every row, and no weight for some
+    network = vb.build(vb.chain(2, 2), vb.mean_field([3, 1]), key=jr.key(0))
+    fitted = fit_stream(network, Beta(), windows, key=jr.key(1), n_steps=20, batch_size=240, n_rounds=2)
+    assert np.isfinite(fitted.score)
 
 
 def leaves_of(fitted) -> list[np.ndarray]:

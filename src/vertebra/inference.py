@@ -40,6 +40,7 @@ from vertebra.training import (
     arrange,
     padded,
     score_of,
+    stand_in,
     start,
     streamed,
 )
@@ -127,10 +128,12 @@ def elbo(
     """
     rows, targets = _arrays(network, likelihood, x, y)
     _check_counts(n_draws=n_draws, **({} if n is None else {"n": n}))
-    each = working(_weights(weight, targets.shape))
+    each = _weights(weight, targets.shape)
+    if not any(isinstance(array, Tracer) for array in (rows, targets, each)):
+        rows, targets = stand_in(rows, targets, each)
     scale = 1.0 if n is None else n / len(rows)
     noise = step_noise(network, len(rows), key=fast(key), n_draws=n_draws)
-    return minibatch_elbo(network, likelihood, working(rows).T, working(targets), each, scale, noise)
+    return minibatch_elbo(network, likelihood, working(rows).T, working(targets), working(each), scale, noise)
 
 
 def sample(
@@ -237,7 +240,8 @@ def fit(
     _check_settings(learning_rate, validation, folds, patience, len(networks))
     rows, targets = _arrays(networks[0], likelihood, x, y)
     weights = _weights(weight, targets.shape)
-    likelihood = likelihood.init(targets)
+    rows, targets = stand_in(rows, targets, weights)
+    likelihood = likelihood.init(targets[weights.any(axis=1)])
     keys = jr.split(fast(key), 1 + len(networks))
     data = arrange(rows, targets, weights, validation, folds, batch_size, keys[0])
     run = _Run(
@@ -306,7 +310,8 @@ def fit_stream(
     _check_settings(learning_rate, 0.0, folds, None, len(networks))
     rows, targets = _arrays(networks[0], likelihood, windows.x, windows.y)
     weights = _weights(windows.weight, targets.shape)
-    likelihood = likelihood.init(targets)
+    rows, targets = stand_in(rows, targets, weights)
+    likelihood = likelihood.init(targets[weights.any(axis=1)])
     keys = jr.split(fast(key), 1 + len(networks))
     fold = windows.folds(folds) if folds else np.zeros(len(rows), dtype=int)
     data = streamed(rows, targets, weights, fold, n_train=windows.n_rows, total=windows.total)

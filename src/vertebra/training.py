@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from vertebra.devices import by_rows
 from vertebra.network import root
-from vertebra.objective import minibatch_elbo, step_noise
+from vertebra.objective import Counted, minibatch_elbo, step_noise
 
 MAX_SCORE_ROWS = 1024
 MAX_RETRIES = 4
@@ -266,7 +266,8 @@ def score_of(settings, model, data, key, held):
 
     n_draws = 16 if any(stack.is_random for stack in network.stacks) else 1
     f = jax.vmap(one_draw)(jr.split(key, n_draws))
-    return jnp.sum(weight * likelihood.log_predictive(f, y)) / total
+    counted = Counted(weight)
+    return counted.total(likelihood.log_predictive(counted.latents(f), counted.targets(y))) / total
 
 
 def arrange(x, y, weight, validation, folds, batch_size, key):
@@ -294,8 +295,8 @@ def arrange(x, y, weight, validation, folds, batch_size, key):
     candidates = rng.integers(1, limit + 1, size=512)
     strides = np.resize(candidates[np.gcd(candidates, len(train)) == 1][:64].tolist() or [1], 64)
     rows = Table(
-        x=pad(x, size),
-        y=pad(y, size),
+        x=pad(x, size, repeat=True),
+        y=pad(y, size, repeat=True),
         weight=pad(weight, size),
         fold=jnp.asarray(fold, dtype=jnp.int32),
         order=pad(train, size, jnp.int32),
@@ -313,14 +314,14 @@ def streamed(x, y, weight, folds, *, n_train: int, total: float) -> Data:
 
 def _with_scores(rows, n_train, total, x, y, weight, scored, size: int) -> Data:
     n_scored = min(size, MAX_SCORE_ROWS)
-    take = lambda array: jnp.stack([pad(array[part], n_scored) for part in scored])  # noqa: E731
+    take = lambda array, repeat: jnp.stack([pad(array[part], n_scored, repeat=repeat) for part in scored])  # noqa: E731
     return Data(
         rows=rows,
         n_train=jnp.asarray(n_train, dtype=jnp.int32),
         total=jnp.asarray(total, dtype=jnp.result_type(float)),
-        score_x=take(x),
-        score_y=take(y),
-        score_weight=take(weight),
+        score_x=take(x, repeat=True),
+        score_y=take(y, repeat=True),
+        score_weight=take(weight, repeat=False),
     )
 
 
@@ -330,8 +331,27 @@ def padded_size(n: int) -> int:
     return max(-(-n // unit) * unit, 64)
 
 
-def pad(array: np.ndarray, size: int, dtype: Any = float) -> Array:
-    """The rows on the device, by default in the working precision, then zeros. One copy, which JAX takes over."""
+def stand_in(
+    x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, "n j"]
+) -> tuple[Float[np.ndarray, "n p"], Float[np.ndarray, "n k"]]:
+    """x and y, those of no weight put in the place of others that have some: a network and p(y | f) are defined there.
+
+    Rows of no weight are not visited, but a minibatch may hold them: of files, or of a fold that is left out.
+    """
+    live = weight > 0.0
+    if live.all():
+        return x, y
+    first, rows = live.argmax(axis=0), live.any(axis=1)
+    y = np.where(live, y, y[first, np.arange(y.shape[1])])
+    return np.where(rows[:, None], x, x[rows.argmax()]), y
+
+
+def pad(array: np.ndarray, size: int, dtype: Any = float, *, repeat: bool = False) -> Array:
+    """The rows on the device, by default in the working precision, then zeros, or the first row again and again.
+
+    One copy, which JAX takes over. Zeros may be where a network or a likelihood is not defined; a row that is there is
+    not.
+    """
     kind = jnp.result_type(dtype)
     shape = (size, *array.shape[1:])
     n_bytes = math.prod(shape) * np.dtype(kind).itemsize
@@ -340,10 +360,10 @@ def pad(array: np.ndarray, size: int, dtype: Any = float) -> Array:
     start = -buffer.ctypes.data % 64
     rows = buffer[start : start + n_bytes].view(kind).reshape(shape)
     rows[: len(array)] = array
-    rows[len(array) :] = 0
+    rows[len(array) :] = array[0] if repeat and len(array) else 0
     return jnp.asarray(rows)
 
 
 def padded(x: np.ndarray) -> tuple[Array, int]:
     """The rows padded to a common size, and how many there are."""
-    return pad(x, padded_size(len(x))), len(x)
+    return pad(x, padded_size(len(x)), repeat=True), len(x)

@@ -129,10 +129,15 @@ class Windows:
         self, batches: Sequence[Batch], folds: int, share: float, rng: np.random.Generator
     ) -> tuple[np.ndarray, ...]:
         training, parts = self.stream.training, []
+        # A row of no weight may have no target: that of one in memory takes its place, where p(y | f) is defined.
+        known = int(np.argmax(self.weight > 0.0))
         for batch in batches:
             x, y = self.stream.read(batch)
+            weight = training.fitted_weights(batch)
+            if not weight.all():
+                y = np.where(training.weights(batch)[:, None] > 0.0, y, self.y[known])
             fold = training.folds(batch.numbers, folds) if folds else np.full(len(x), -1)
-            parts.append((x, y, share * training.fitted_weights(batch)[:, None], fold))
+            parts.append((x, y, share * weight[:, None], fold))
         order = rng.permutation(sum(len(x) for x, *_ in parts))
         kinds = np.float32, np.float32, np.float32, np.int32
         return tuple(
