@@ -9,6 +9,7 @@ from reference import anova
 
 import vertebra as vb
 import vertebra.anova
+from vertebra.noise import fast
 
 X = np.random.default_rng(0).random((5, 4))
 CLUSTERS = ((0, 1), (1, 2, 3))
@@ -31,10 +32,11 @@ def mean_function(network, key, n_draws):
     """E f as `decompose` sees it: exact where linear, else the mean over the same draws."""
     if network.is_linear_in_v:
         return lambda x: np.asarray(network.mean(jnp.asarray(x).T))[0]
-    draws = vertebra.anova._source(network, 0, key, n_draws).drawn
+    draws = jax.vmap(network.weights)(jr.split(fast(key), n_draws))
 
     def of(x):
-        each = [network.at([w[d] for w in draws]).mean(jnp.asarray(x).T)[0] for d in range(n_draws)]
+        drawn = [network.at(jax.tree.map(lambda w, d=d: w[d], draws)) for d in range(n_draws)]
+        each = [own.mean(jnp.asarray(x).T)[0] for own in drawn]
         return np.mean(np.asarray(each), axis=0)
 
     return of

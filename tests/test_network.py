@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.flatten_util import ravel_pytree
 from reference import algorithm_1, kl_normal
 from test_skeleton import skeletons
 
 import vertebra as vb
 from vertebra import Fixed, InducingPointBlock, Layer, RandomFeatureBlock
-from vertebra.distributions import Gaussian, LowRank, Normal
+from vertebra.distributions import Full, Gaussian, LowRank, Normal
 
 FEATURES = {
     "none": [],
@@ -255,3 +256,72 @@ def test_ten_sub_networks_or_a_hundred_are_one_stack(key):
 def test_bad_arguments_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+# --- weights of nodes with different numbers of parents --------------------------------------------------------------
+
+
+UNEVEN = vb.Skeleton(
+    ("x0", "x1", "x2"),
+    (
+        (vb.Node("a", ("x0", "x1", "x2")), vb.Node("b", ("x1",)), vb.Node("c", ("x0", "x2"))),
+        (vb.Node("top", ("a", "b", "c")), vb.Node("side", ("b",))),
+    ),
+)
+
+
+@pytest.mark.parametrize("posterior", [Gaussian("full"), Gaussian("diagonal"), Gaussian(LowRank(2)), vb.Dropout(0.2)])
+def test_every_weight_acts_on_f_where_nodes_have_different_numbers_of_parents(posterior, key, x64):
+    layers = [Layer(d, posterior=posterior, prior=Normal(fan_in=True), bias=True) for d in (2, 1)]
+    network = shake(vb.build(UNEVEN, layers, key=key), key)
+    x = jr.normal(key, (3, 20))
+    flat, unravel = ravel_pytree(network.weights())
+    # 3 + 1 + 2 parents of width 1 into nodes of width 2, then 3 and 1 parents of width 2 into nodes of width 1
+    assert flat.shape == (6 * 2 + 4 * 2,)
+    jacobian = jax.jit(jax.jacrev(lambda v: network.at(unravel(v)).mean(x).ravel()))(flat)
+    assert (np.abs(np.asarray(jacobian)).max(axis=0) > 1e-6).all()
+    # −log p(V) + log p(0): a direction that the prior does not see would be one to drift along
+    slope = jax.jit(jax.grad(lambda v: network.at(unravel(v)).kl(key=key)))(flat)
+    assert (np.abs(np.asarray(slope)) > 0.0).all()
+    drawn = network.weights(jr.key(3))
+    for a, b in zip(jax.tree.leaves(network.at(drawn).weights()), jax.tree.leaves(drawn), strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_allclose(network.at(drawn).mean(x), network(x, key=jr.key(3)), rtol=1e-10)
+    np.testing.assert_allclose(network.at(network.weights()).mean(x), network.mean(x), rtol=1e-10)
+
+
+@pytest.mark.parametrize("posterior", [Gaussian("full"), Gaussian("diagonal"), Gaussian(LowRank(2)), vb.PointMass()])
+@pytest.mark.parametrize("prior", [Normal(0.7), Normal(fan_in=True), vb.Laplace(0.5)])
+def test_the_kl_counts_the_weights_that_are_there_and_no_others(posterior, prior, key, x64):
+    network = shake(vb.build(UNEVEN, [Layer(d, posterior=posterior, prior=prior) for d in (2, 1)], key=key), key)
+    total = 0.0
+    for level, sizes in enumerate([(3, 1, 2), (6, 2)]):
+        for node, r in enumerate(sizes):
+            q = jax.tree.map(lambda leaf, node=node: leaf[node], network.stacks[level].function.posterior)
+            # R of Σ = RᵀR is upper triangular: what comes after the features that exist does not touch them
+            square = isinstance(q, Gaussian) and isinstance(q.covariance, Full)
+            cut = lambda leaf, r=r, square=square: leaf[:, :r, :r] if square and leaf.ndim == 3 else leaf[:, :r]  # noqa: E731
+            total += float(eqx.filter_jit(vb.kl)(jax.tree.map(cut, q), prior))
+    np.testing.assert_allclose(eqx.filter_jit(network.kl)(key=key), total, rtol=1e-10)
+
+
+def test_a_subnetwork_has_the_weights_of_its_own_nodes(key):
+    network = vb.build(UNEVEN, vb.mean_field([2, 1]), key=key)
+    sub = network.subnetwork(1)  # x1, b, side
+    assert [[v.shape for v in layer] for layer in sub.weights()] == [[(2, 1)], [(1, 2)]]
+    x = jr.normal(key, (1, 4))
+    np.testing.assert_array_equal(sub.at(sub.weights()).mean(x), sub.mean(x))
+
+
+@pytest.mark.parametrize(
+    ("skeleton", "change", "words"),
+    [
+        (UNEVEN, lambda w: w[:1], "`weights` must have one entry per layer, 2, got 1"),
+        (UNEVEN, lambda w: [jnp.zeros((3, 2, 3)), w[1]], r"`weights\[0\]` must have one array .* \(2, 1\), .* got"),
+        (vb.chain(3, 2), lambda w: [w[0][:, :, :2], w[1]], r"`weights\[0\]` must have the shape \(1, 2, 3\)"),
+    ],
+)
+def test_weights_of_another_shape_are_refused(skeleton, change, words, key):
+    network = vb.build(skeleton, vb.mean_field([2, 1]), key=key)
+    with pytest.raises(ValueError, match=words):
+        network.at(change(network.weights()))

@@ -340,14 +340,15 @@ def _features(sub, x):
 
 @eqx.filter_jit
 def _weights(network, keys):
-    return jax.vmap(network.weights)(keys)
+    return jax.vmap(network.stack_weights)(keys)
 
 
 @eqx.filter_jit
 def _at_draws(sub, drawn, levels, x, column):
     def at(weights):
         own = [w[jnp.asarray(nodes)] for w, nodes in zip(weights, levels, strict=True)]
-        return sub.at(own).mean(x)[column]
+        stacks = tuple(stack.at(v) for stack, v in zip(sub.stacks, own, strict=True))
+        return Network(sub.skeleton, stacks).mean(x)[column]
 
     return jax.lax.map(at, drawn)
 

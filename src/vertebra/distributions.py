@@ -205,6 +205,7 @@ class LowRank(eqx.Module):
     def log_det(self, live: Float[Array, " r"] | None = None) -> Float[Array, " d"]:
         # log|D + U Uᵀ| = log|D| + log|I + Uᵀ D⁻¹ U|
         scaled = self.directions * jnp.exp(-self.log_sd)[..., None]
+        scaled = scaled if live is None else scaled * live[None, :, None]
         inner = jnp.eye(self.rank)[None] + jnp.einsum("drk,drm->dkm", scaled, scaled)
         return 2.0 * _over_features(self.log_sd, live) + jnp.linalg.slogdet(inner)[1]
 

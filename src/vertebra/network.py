@@ -22,6 +22,9 @@ from vertebra.distributions import Dropout, Gaussian, Normal, PointMass, Posteri
 from vertebra.parameters import Fixed, working
 from vertebra.skeleton import Node, Skeleton
 
+# Weights of one layer: (nodes, d, r), or node by node where r differs.
+LayerWeights = Float[Array, "_ _ _"] | Sequence[Float[Array, "_ _"]]
+
 
 class Layer(eqx.Module):
     """What Algorithm 1 puts in place of the edges into each node of one layer: (RB or IPB)* then FB.
@@ -362,17 +365,61 @@ class Network(eqx.Module):
         """f(x) with every V, and every noise inside, at its mean."""
         return self.conditional(x, tuple(Noise(jnp.zeros(()), None) for _ in self.stacks))[0]
 
-    def at(self, weights: Sequence[Float[Array, "_ _ _"]]) -> "Network":
-        """The network with given weights, `weights[layer][node]`, as point masses."""
-        return Network(self.skeleton, tuple(stack.at(v) for stack, v in zip(self.stacks, weights, strict=True)))
+    def at(self, weights: Sequence[LayerWeights]) -> "Network":
+        """The network with given weights, `weights[layer][node]`, as point masses: the inverse of `weights`."""
+        if len(weights) != len(self.stacks):
+            raise ValueError(f"`weights` must have one entry per layer, {len(self.stacks)}, got {len(weights)}.")
+        padded = (self._padded(level, given) for level, given in enumerate(weights))
+        return Network(self.skeleton, tuple(stack.at(v) for stack, v in zip(self.stacks, padded, strict=True)))
 
-    def weights(self, key: PRNGKeyArray | None = None) -> list[Float[Array, "_ _ _"]]:
-        """The V of `network(x, key=key)`, node by node, or without a key their means."""
+    def weights(self, key: PRNGKeyArray | None = None) -> list[LayerWeights]:
+        """The V of `network(x, key=key)`, `weights[layer][node]`, or without a key their means.
+
+        Of a layer one array (nodes, d, r); where its nodes read different numbers of parents without feature blocks,
+        so that r differs from node to node, one array (d, r) for each. Every number in them acts on f.
+
+        >>> wide, narrow = vb.Node("h0", ("x0", "x1")), vb.Node("h1", ("x1",))
+        >>> skeleton = vb.Skeleton(("x0", "x1"), ((wide, narrow),))
+        >>> first, second = vb.build(skeleton, vb.mean_field([3]), key=jr.key(0)).weights()[0]
+        >>> first.shape, second.shape
+        ((3, 2), (3, 1))
+        """
+        drawn = self.stack_weights(key)
+        return [v if (r := self._sizes(k)) is None else tuple(_cut(v, r)) for k, v in enumerate(drawn)]
+
+    def stack_weights(self, key: PRNGKeyArray | None = None) -> list[Float[Array, "_ _ _"]]:
+        """The same as one array per layer, with what stands in it for parents that a node does not have."""
         if key is None:
             return [stack.mean_weights() for stack in self.stacks]
         # the keys that `terms` draws V with
         keys = [jr.split(k)[0] for k in jr.split(key, len(self.stacks))]
         return [stack.weights(k) for stack, k in zip(self.stacks, keys, strict=True)]
+
+    def _sizes(self, level: int) -> tuple[int, ...] | None:
+        """r of each node of a layer, where it differs from node to node."""
+        if self.stacks[level].function.live is None:
+            return None
+        width = self.stacks[level - 1].function.posterior.mean.shape[1] if level else 1
+        return tuple(width * len(parents) for parents in self.skeleton.parents[level])
+
+    def _padded(self, level: int, given: LayerWeights) -> Float[Array, "s d r"]:
+        """Weights of one layer as its stack has them, with zeros for parents that a node does not have."""
+        stack, sizes = self.stacks[level], self._sizes(level)
+        n_blocks, d, r = stack.function.posterior.mean.shape
+        if sizes is None:
+            shape = stack.n_nodes, d, r * n_blocks // stack.n_nodes
+            if jnp.shape(given) != shape:
+                raise ValueError(
+                    f"`weights[{level}]` must have the shape {shape}: nodes, d, r; got {jnp.shape(given)}."
+                )
+            return jnp.asarray(given)
+        wanted, shapes = [(d, size) for size in sizes], [jnp.shape(v) for v in given]
+        if shapes != wanted:
+            raise ValueError(
+                f"`weights[{level}]` must have one array (d, r) per node, of the shapes {wanted}, got {shapes}: nodes "
+                "with fewer parents have fewer weights."
+            )
+        return jnp.stack([jnp.pad(v, ((0, 0), (0, r - size))) for v, size in zip(given, sizes, strict=True)])
 
     def subnetwork(self, node: int) -> "Network":
         """g_j: one top node and what it depends on, a function of its cluster's inputs alone; weights at their means.
@@ -459,8 +506,9 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
 
     >>> skeleton = vb.additive(3, clusters=[(0, 1), (2,)], depth=2)
     >>> network = vb.build(skeleton, vb.mean_field([4, 1]), key=jr.key(0))
-    >>> [v.shape for v in network.weights()]  # nodes, d, r
-    [(2, 4, 2), (2, 1, 4)]
+    >>> first, second = network.weights()
+    >>> [v.shape for v in first], second.shape  # (d, r) of two nodes that read two inputs and one; nodes, d, r
+    ([(4, 2), (4, 1)], (2, 1, 4))
     """
     if len(layers) != skeleton.depth:
         raise ValueError(
@@ -612,6 +660,11 @@ def _renamed(skeleton: Skeleton, levels: Sequence[Sequence[int]]) -> Skeleton:
             )
         )
     return Skeleton(tuple(f"x{k}" for k in range(len(levels[0]))), tuple(layers))
+
+
+def _cut(v: Float[Array, "s d r"], sizes: Sequence[int]) -> list[Float[Array, "d _"]]:
+    """The weights that each node has."""
+    return [own[:, :size] for own, size in zip(v, sizes, strict=True)]
 
 
 def _in_order(groups: tuple[tuple[int, ...], ...]) -> bool:
