@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -150,3 +151,79 @@ def test_scales_start_at_half_the_sd_of_each_target():
 def test_bad_arguments_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+class Polynomial(vb.likelihoods.Likelihood):
+    """log p = −Π_i f_i² over the latents of a target, less their product: what one node for all of them gets wrong."""
+
+    latent: int = eqx.field(static=True)
+
+    @property
+    def latent_per_target(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.latent
+
+    def log_prob(self, f, y):
+        own = f.reshape(*f.shape[:-1], -1, self.latent)
+        return -jnp.prod(own**2, axis=-1) - jnp.prod(own, axis=-1) + 0.0 * y
+
+
+@pytest.mark.parametrize("latent", [1, 2, 3])
+def test_several_latents_of_a_target_are_integrated_over_as_independent(latent, x64):
+    rng = np.random.default_rng(0)
+    mean, variance, y = rng.normal(size=(N, K * latent)), rng.uniform(0.0, 2.0, (N, K * latent)), np.zeros((N, K))
+    got = Polynomial(latent).expected_log_prob(*map(jnp.asarray, (mean, variance, y)), jnp.zeros_like(mean))
+    # E f² = m² + v, and E Π = Π E where the factors are independent
+    second, first = (a.reshape(N, K, latent).prod(axis=-1) for a in (mean**2 + variance, mean))
+    np.testing.assert_allclose(got, -second - first, rtol=1e-10)
+    standard = jnp.zeros((1, latent)), jnp.ones((1, latent)), jnp.zeros((1, 1)), jnp.zeros((1, latent))
+    # −E f₁²…f_L² − E f₁…f_L = −1 − 0 for N(0, I); with one node for all of them it would be −E f^{2L} − E f^L
+    np.testing.assert_allclose(Polynomial(latent).expected_log_prob(*standard), -1.0, rtol=1e-10)
+
+
+class Weibull(vb.likelihoods.Likelihood):
+    """Waiting times, with a scale e^{f₁} and a shape e^{f₂}: two latents that no formula takes apart."""
+
+    latent_per_target = 2
+
+    def log_prob(self, f, y):
+        log_scale, log_shape = f[..., ::2], f[..., 1::2]
+        z = jnp.exp(log_shape) * (jnp.log(y) - log_scale)
+        return log_shape - jnp.log(y) + z - jnp.exp(z)
+
+
+def test_two_latents_of_a_smooth_density_agree_with_a_fine_grid(x64):
+    rng = np.random.default_rng(1)
+    mean, sd, y = 0.5 * rng.normal(size=(N, 2 * K)), rng.uniform(0.05, 0.4, (N, 2 * K)), rng.weibull(1.5, (N, K))
+    got = Weibull().expected_log_prob(*map(jnp.asarray, (mean, sd**2, y)), jnp.zeros_like(jnp.asarray(mean)))
+    points = np.linspace(-8.0, 8.0, 401)
+    density = stats.norm.pdf(points)[:, None] * stats.norm.pdf(points)
+    for i in range(N):
+        for k in range(K):
+            first, second = (mean[i, 2 * k + j] + sd[i, 2 * k + j] * points for j in range(2))
+            law = stats.weibull_min(np.exp(second)[None, :], scale=np.exp(first)[:, None])
+            expected = np.sum(density * law.logpdf(y[i, k])) / density.sum()
+            np.testing.assert_allclose(got[i, k], expected, rtol=1e-6)
+
+
+def test_many_latents_are_drawn_without_bias():
+    likelihood, n = Polynomial(4), 200_000
+    mean, variance, y = jnp.full((1, 4), 0.5), jnp.full((1, 4), 0.1), jnp.zeros((1, 1))
+    noise = jr.normal(jr.key(0), (n, 1, 4))
+    each = np.asarray(jax.vmap(lambda e: likelihood.expected_log_prob(mean, variance, y, e))(noise), np.float64)
+    exact = -((0.5**2 + 0.1) ** 4) - 0.5**4
+    assert abs(each.mean() - exact) < 4.5 * each.std() / np.sqrt(n)
+
+
+def test_latents_that_targets_share_are_integrated_over_together(x64):
+    class Shared(vb.likelihoods.Likelihood):
+        """Two targets that both read both latents, and one more."""
+
+        def n_latent(self, n_targets):
+            return 3
+
+        def log_prob(self, f, y):
+            return f[..., :1] * f[..., 1:2] * f[..., 2:] + 0.0 * y
+
+    mean = jnp.array([[1.0, 2.0, 3.0]])
+    got = Shared().expected_log_prob(mean, jnp.ones((1, 3)), jnp.zeros((1, 2)), jnp.zeros((1, 3)))
+    np.testing.assert_allclose(got, 6.0, rtol=1e-10)  # E f₁f₂f₃ = 1 · 2 · 3
