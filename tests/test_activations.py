@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
+import vertebra as vb
 from vertebra.activations import ACTIVATIONS, DUALS, as_activation, dual, hermite, monomial
 
 # Var u, Cov(u, v), Var v
@@ -79,3 +80,16 @@ def test_an_unknown_name_is_refused():
         as_activation("swish2")
     with pytest.raises(ValueError, match="`degree` must not be negative, got -1"):
         hermite(-1)
+
+
+def test_an_activation_of_its_own_does_not_inherit_the_dual_of_another(monkeypatch, x64):
+    class Rounded(vb.activations.PolynomialActivation):
+        def __call__(self, u):
+            return jnp.tanh(u)
+
+    at = jnp.array([1.0, 0.5, 1.0])
+    expected = vb.activations.dual("tanh")(*at)
+    np.testing.assert_allclose(vb.activations.dual(Rounded((0.0, 0.0, 1.0)))(*at), expected, rtol=1e-10)
+    # a name that comes to stand for another function
+    monkeypatch.setitem(vb.activations.ACTIVATIONS, "relu", jnp.tanh)
+    np.testing.assert_allclose(vb.activations.dual("relu")(*at), expected, rtol=1e-10)

@@ -4,6 +4,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
+import vertebra as vb
 from vertebra import RBF, InducingPointBlock, Linear, Matern, RandomFeatureBlock
 from vertebra.blocks import FunctionBlock, spread_points
 from vertebra.distributions import Normal, PointMass
@@ -138,3 +139,20 @@ def test_function_block_draws_one_function_for_all_columns(key, rng):
 def test_bad_arguments_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_blocks_keep_their_class_when_they_meet_their_inputs(rng):
+    class Doubled(vb.InducingPointBlock):
+        def __call__(self, x):
+            return 2.0 * super().__call__(x)
+
+    plain, doubled = (
+        kind(3, vb.RBF(1.0)).init(2, rng=np.random.default_rng(0)) for kind in (vb.InducingPointBlock, Doubled)
+    )
+    x = jnp.asarray(rng.normal(size=(2, 5)), jnp.float32)
+    np.testing.assert_allclose(doubled(x), 2.0 * plain(x), rtol=1e-6)
+    layers = [vb.Layer(1, [Doubled(3, vb.RBF(1.0))])]
+    with pytest.raises(
+        ValueError, match="Layer 1: Doubled has a `__call__` of its own and the `dual` of InducingPoint"
+    ):
+        vb.dual_kernel(vb.chain(2, 1), layers, np.zeros((1, 2)))

@@ -1,3 +1,4 @@
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import anova
 
+import vertebra as vb
 from vertebra.datasets import FUNCTIONS, TABLES, Part, SumOfParts, synthetic, table
 from vertebra.metrics import calibration_error, coverage, interval_calibration, rmse, top_rank_recall
 
@@ -127,3 +129,30 @@ def test_scores():
     y = np.linspace(0, 1, 101)
     quantiles = np.tile([0.25, 0.5], (101, 1))
     assert interval_calibration(y, quantiles, [0.25, 0.5]) == pytest.approx(0.0, abs=0.01)
+
+
+def test_interval_calibration_takes_quantiles_as_models_and_likelihoods_give_them():
+    rng = np.random.default_rng(0)
+    levels, f = np.array([0.9, 0.1, 0.5]), rng.normal(size=(1, 500, 2))
+    y = f[0] + rng.normal(size=(500, 2))
+    levels_first = np.asarray(vb.Gaussian(1.0).quantiles(jnp.asarray(f), levels))  # (levels, n, targets)
+    rows_first = np.moveaxis(levels_first, 0, 1)
+    expected = np.mean([abs(np.mean(y[:, k] <= rows_first[:, j, k]) - levels[j]) for j in range(3) for k in range(2)])
+    assert interval_calibration(y, rows_first, levels) == pytest.approx(expected)
+    assert interval_calibration(y, levels_first, levels) == pytest.approx(expected)
+    # as many rows as levels: the axis along which they rise
+    same = interval_calibration(y[:3], rows_first[:3], levels)
+    assert interval_calibration(y[:3], levels_first[:, :3], levels) == pytest.approx(same)
+    single = interval_calibration(y[:, 0], rows_first[:, :, 0], levels)
+    assert interval_calibration(y[:, :1], rows_first[:, :, :1], levels) == pytest.approx(single)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (2, 4, 2), (4, 2, 3), (1, 2, 4, 1)])
+def test_interval_calibration_refuses_quantiles_of_another_shape(shape):
+    with pytest.raises(ValueError, match=r"`quantiles` must be .* here \(4, 2, 1\), .* got the shape \("):
+        interval_calibration(np.zeros(4), np.zeros(shape), [0.1, 0.9])
+
+
+def test_interval_calibration_refuses_quantiles_that_fall():
+    with pytest.raises(ValueError, match="and rise with the levels"):
+        interval_calibration(np.zeros(4), np.tile([1.0, 0.0], (4, 1)), [0.1, 0.9])

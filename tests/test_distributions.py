@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from reference import covariance
 
+import vertebra as vb
 from vertebra.distributions import (
     Diagonal,
     Dropout,
@@ -16,6 +17,8 @@ from vertebra.distributions import (
     LowRank,
     Normal,
     PointMass,
+    check_posterior,
+    check_prior,
     kl,
 )
 
@@ -169,3 +172,82 @@ def test_kl_has_a_finite_gradient_at_zero_weights(q, prior):
 def test_bad_arguments_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+class Spiky(Gaussian):
+    def sample(self, key):
+        return jnp.zeros_like(self.mean)
+
+
+class Blunt(Gaussian):
+    """A Gaussian that starts elsewhere: honest, since all that is asked of it is Gaussian's."""
+
+    def __init__(self):
+        super().__init__("diagonal", sd=0.5)
+
+    def init(self, r, d, *, prior, live=None, rng):
+        return super().init(r, d, prior=prior, live=live, rng=rng)
+
+
+class Heavy(Normal):
+    def sample(self, key, d, r, *, live=None):
+        return jr.cauchy(key, (d, r))
+
+
+class Wide(Normal):
+    def sd(self, r):
+        return 100.0
+
+
+class Loose(Normal):
+    def __init__(self):
+        super().__init__(3.0)
+
+
+class Odd(Diagonal):
+    def variances(self):
+        return jnp.ones_like(self.log_sd)
+
+
+class Coin(Dropout):
+    def coins(self, key, shape):
+        return jnp.ones(shape, bool)
+
+
+@pytest.mark.parametrize(
+    ("posterior", "prior", "words"),
+    [
+        (lambda: Spiky("diagonal"), Normal, "`posterior` Spiky has `sample` of its own, which would be ignored"),
+        (lambda: Coin(0.1), Normal, "`posterior` Coin has `coins` of its own, .* those of Dropout"),
+        (lambda: Gaussian(Odd()), Normal, "`covariance` Odd has `variances` of its own"),
+        (Gaussian, Heavy, "`prior` Heavy has `sample` of its own, .* Use Normal or another of Normal, Laplace"),
+        (Gaussian, Wide, "`prior` Wide has `sd` of its own"),
+    ],
+)
+def test_what_a_subclass_overrides_is_refused_where_it_would_be_ignored(posterior, prior, words):
+    with pytest.raises(TypeError, match=words):
+        vb.Layer(1, posterior=posterior(), prior=prior())
+    with pytest.raises(TypeError, match=words):
+        vb.FunctionBlock(posterior(), prior(), r=3, d=2, rng=np.random.default_rng(0))
+
+
+def test_a_kl_of_a_subclass_with_methods_of_its_own_is_refused(key):
+    q = trained(Gaussian("diagonal"), key)
+    with pytest.raises(TypeError, match="`posterior` Spiky"):
+        kl(Spiky(q.covariance, mean=q.mean), Normal())
+    with pytest.raises(TypeError, match="`prior` Heavy"):
+        kl(q, Heavy())
+
+
+def test_a_class_of_another_kind_is_refused_at_the_door():
+    with pytest.raises(TypeError, match="`prior` must be one of Normal, Laplace, GroupLasso, got PointMass"):
+        check_prior(PointMass())
+    with pytest.raises(TypeError, match="`posterior` must be one of Gaussian, PointMass, Dropout, got Normal"):
+        check_posterior(Normal())
+
+
+def test_subclasses_that_are_only_made_otherwise_are_as_good_as_their_class(key):
+    layers = [vb.Layer(2, posterior=Blunt(), prior=Loose()), vb.Layer(1, posterior=Blunt(), prior=Loose())]
+    plain = [vb.Layer(d, posterior=Gaussian("diagonal", sd=0.5), prior=Normal(3.0)) for d in (2, 1)]
+    own, same = (vb.build(vb.chain(3, 2), each, key=key) for each in (layers, plain))
+    assert float(own.kl(key=key)) == float(same.kl(key=key))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process import kernels as sk
 
+import vertebra as vb
 from vertebra import RBF, Dual, Linear, Matern, Periodic, Polynomial
 from vertebra.kernels import Kernel
 
@@ -106,3 +107,40 @@ def test_length_scales_fill_in_one_per_input():
 def test_bad_arguments_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+class Cut(vb.RBF):
+    """RBF within reach 1, nothing beyond."""
+
+    def correlation(self, difference):
+        return jnp.maximum(1.0 - jnp.sum(difference**2), 0.0)
+
+
+class Sloped(vb.Matern):
+    def __call__(self, x, z):
+        return jnp.dot(x, z)
+
+
+class Slanted(vb.Dual):
+    def __call__(self, x, z):
+        return jnp.dot(x, z)
+
+
+@pytest.mark.parametrize("kernel", [Cut(1.0), Sloped(), Slanted("relu")])
+def test_a_kernel_of_its_own_does_not_inherit_the_shortcuts_of_another(kernel):
+    rows = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    own = kernel.init(2)
+    each = np.array([[float(own(a, b)) for b in rows] for a in rows])
+    np.testing.assert_allclose(own.columns(jnp.asarray(rows), jnp.asarray(rows.T)), each, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(own.diagonal(jnp.asarray(rows.T)), np.diag(each), rtol=1e-5)
+    with pytest.raises(NotImplementedError, match="is not a function of inner products"):
+        own.of_products(lambda weights: (jnp.ones(()),) * 3, 2)
+    block = vb.InducingPointBlock(3, kernel).init(2, rng=np.random.default_rng(0))
+    assert type(block.kernel) is type(kernel)
+
+
+def test_spectral_draws_of_a_kernel_with_a_correlation_of_its_own_are_refused():
+    with pytest.raises(
+        ValueError, match=r"`kernel` Cut has a `correlation` of its own, .* be those of RBF: use that, or"
+    ):
+        vb.RandomFeatureBlock(10, kernel=Cut(1.0))

@@ -227,3 +227,54 @@ def test_latents_that_targets_share_are_integrated_over_together(x64):
     mean = jnp.array([[1.0, 2.0, 3.0]])
     got = Shared().expected_log_prob(mean, jnp.ones((1, 3)), jnp.zeros((1, 2)), jnp.zeros((1, 3)))
     np.testing.assert_allclose(got, 6.0, rtol=1e-10)  # E f₁f₂f₃ = 1 · 2 · 3
+
+
+# --- subclasses of shipped likelihoods -------------------------------------------------------------------------------
+
+
+class Quartic(vb.Gaussian):
+    """log p ∝ −(y − f)⁴: not Gaussian, whatever it inherits."""
+
+    def log_prob(self, f, y):
+        return -((y - f) ** 4)
+
+
+class Clipped(vb.Poisson):
+    def log_prob(self, f, y):
+        return -((y - f) ** 2)
+
+
+class Labelled(vb.StudentT):
+    """Honest: another name and a field more."""
+
+    label: str = eqx.field(static=True)
+
+    def __init__(self, label, degrees):
+        super().__init__(degrees=degrees)
+        self.label = label
+
+
+@pytest.mark.parametrize("kind", [Quartic, Clipped])
+def test_a_density_of_its_own_does_not_inherit_the_expectation_of_another(kind, x64):
+    mean, variance, y = jnp.array([[0.5]]), jnp.array([[0.3]]), jnp.array([[0.2]])
+    got = kind().expected_log_prob(mean, variance, y, jnp.zeros((1, 1)))
+    # E (f − y)² = m² + v and E (f − y)⁴ = m⁴ + 6m²v + 3v² about m = 0.3
+    expected = -(0.3**2 + 0.3) if kind is Clipped else -(0.3**4 + 6 * 0.3**2 * 0.3 + 3 * 0.3**2)
+    np.testing.assert_allclose(got, expected, rtol=1e-10)
+
+
+def test_a_likelihood_keeps_its_class_when_it_meets_y():
+    y = np.random.default_rng(0).normal(size=(20, 1))
+    quartic, labelled = Quartic().init(y), Labelled("mine", 7.0).init(y)
+    assert type(quartic) is Quartic
+    np.testing.assert_allclose(quartic.scale, 0.5 * y.std(axis=0), rtol=1e-6)
+    assert (type(labelled), labelled.label) == (Labelled, "mine")
+    assert float(labelled.degrees) == pytest.approx(7.0)
+
+
+def test_the_last_layer_of_a_density_of_its_own_is_not_that_of_gaussian_noise():
+    x, y = np.random.default_rng(0).normal(size=(2, 40, 1))
+    network = vb.build(vb.chain(1, 1), [vb.Layer(1)], key=jr.key(0))
+    fitted = vb.fit(network, Quartic(), x, y, key=jr.key(1), n_steps=5, n_rounds=1)
+    assert type(fitted.likelihood) is Quartic
+    assert fitted.evidence is None

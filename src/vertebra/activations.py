@@ -39,6 +39,9 @@ ACTIVATIONS: dict[str, Activation] = {
     "exp": jnp.exp,
 }
 
+# The functions that `DUALS` are of: a name may come to stand for another one.
+_SHIPPED = dict(ACTIVATIONS)
+
 # Nodes per axis of the Gauss–Hermite rule: tanh at unit variance to 1e-9, at variance 10 to 1e-4.
 N_NODES = 64
 
@@ -122,10 +125,13 @@ def dual(activation: str | Activation) -> DualActivation:
     0.333
     """
     if isinstance(activation, PolynomialActivation):
-        return activation.dual
+        # of a subclass with another σ, unless it has a dual to go with it, the polynomial's is not the dual
+        kind = type(activation)
+        if kind.__call__ is PolynomialActivation.__call__ or kind.dual is not PolynomialActivation.dual:
+            return activation.dual
     function = as_activation(activation)
     for name, closed_form in DUALS.items():
-        if function is ACTIVATIONS[name]:
+        if function is _SHIPPED[name]:
             return closed_form
     return lambda uu, uv, vv: _quadrature(function, uu, uv, vv)
 

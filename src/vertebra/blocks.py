@@ -18,9 +18,9 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from sklearn.cluster import KMeans
 
 from vertebra.activations import Activation, as_activation
-from vertebra.distributions import Posterior, Prior, kl, product
+from vertebra.distributions import Posterior, Prior, check_posterior, check_prior, kl, product
 from vertebra.kernels import PRECISE, RBF, Dual, Kernel, Matern, log_positive
-from vertebra.parameters import Fixed, working
+from vertebra.parameters import Fixed, overridden, working
 from vertebra.polynomials import Polynomials
 
 
@@ -51,6 +51,8 @@ class FunctionBlock(eqx.Module):
         live: np.ndarray | None = None,
         rng: np.random.Generator,
     ):
+        check_posterior(posterior)
+        check_prior(prior)
         self.posterior = posterior.init(r, d, prior=prior, live=live, rng=rng)
         self.prior = prior
         self.bias = working(np.zeros(d)) if bias else None
@@ -141,6 +143,12 @@ class RandomFeatureBlock(eqx.Module):
             if not isinstance(kernel, RBF | Matern):
                 raise ValueError(
                     f"`kernel` must be RBF or Matern, which have spectral draws, got {type(kernel).__name__}."
+                )
+            base = RBF if isinstance(kernel, RBF) else Matern
+            if changed := overridden(kernel, base, ("__call__", "correlation")):
+                raise ValueError(
+                    f"`kernel` {type(kernel).__name__} has a `{changed[0]}` of its own, and its spectral draws would "
+                    f"be those of {base.__name__}: use that, or an InducingPointBlock, which takes any kernel."
                 )
             if r % 2:
                 raise ValueError(f"`r` must be even with a `kernel`, half cosines and half sines, got {r}.")
@@ -254,7 +262,9 @@ class InducingPointBlock(eqx.Module):
         if not np.isfinite(z).all():
             raise ValueError("`z` must be finite, got missing or infinite values.")
         kernel = jax.tree.map(lambda leaf: working(np.asarray(leaf)), self.kernel.init(n_inputs))
-        return InducingPointBlock(self.r, kernel, residual=self.residual, jitter=self.jitter, z=working(z))
+        return eqx.tree_at(
+            lambda block: (block.kernel, block.z), self, (kernel, working(z)), is_leaf=lambda leaf: leaf is None
+        )
 
     def __call__(self, x: Float[Array, "n_inputs *batch"]) -> Float[Array, "r *batch"]:
         return product(self.whitener(), self.kernel.columns(self.z, x), PRECISE)

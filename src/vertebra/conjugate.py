@@ -20,7 +20,7 @@ from vertebra.distributions import Full, Gaussian, Normal
 from vertebra.likelihoods import Gaussian as GaussianLikelihood
 from vertebra.likelihoods import Likelihood
 from vertebra.network import Network
-from vertebra.parameters import working
+from vertebra.parameters import overridden, working
 from vertebra.sums import Sums, added
 
 CHUNK = 4096
@@ -40,6 +40,7 @@ def has_closed_form(network: Network, likelihood: Likelihood) -> bool:
         and network.stacks[-1].log_noise is None
         and network.skeleton.adds_runs
         and isinstance(likelihood, GaussianLikelihood)
+        and not overridden(likelihood, GaussianLikelihood, ("log_prob", "expected_log_prob", "scale"))
     )
 
 

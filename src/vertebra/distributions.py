@@ -26,7 +26,7 @@ import numpy as np
 from jax.scipy.special import gammaln, ndtr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from vertebra.parameters import Fixed, working
+from vertebra.parameters import Fixed, overridden, working
 
 # --- priors -----------------------------------------------------------------------------------------------------------
 
@@ -348,6 +348,38 @@ class Dropout(eqx.Module):
 Posterior = Gaussian | PointMass | Dropout
 
 
+def check_posterior(q: Any) -> None:
+    """Refuses a posterior that training would not read as it is written."""
+    _check_kind("posterior", q, (Gaussian, PointMass, Dropout), may=("init",))
+    if isinstance(q, Gaussian) and isinstance(q.covariance, Full | Diagonal | LowRank):
+        _check_kind("covariance", q.covariance, (Full, Diagonal, LowRank), may=("init",))
+
+
+def check_prior(p: Any) -> None:
+    """Refuses a prior that training would not read as it is written."""
+    _check_kind("prior", p, (Normal, Laplace, GroupLasso))
+
+
+def _check_kind(name: str, thing: Any, kinds: tuple[type, ...], may: tuple[str, ...] = ()) -> None:
+    """One of the kinds, whose moments and KL are known by class; a subclass may differ in how it is made."""
+    known = ", ".join(kind.__name__ for kind in kinds)
+    base = next((kind for kind in kinds if isinstance(thing, kind)), None)
+    own = type(thing).__name__
+    if base is None:
+        raise TypeError(
+            f"`{name}` must be one of {known}, got {own}: moments and KL(q ‖ p) are known for these. A {name} of your "
+            "own is not possible yet."
+        )
+    ignored = sorted(set(overridden(thing, base)) - set(may))
+    if ignored:
+        raise TypeError(
+            f"`{name}` {own} has {', '.join(f'`{each}`' for each in ignored)} of its own, which would be ignored: "
+            f"moments and KL(q ‖ p) are those of {base.__name__}, by its class. Use {base.__name__} or another of "
+            f"{known}; a subclass may change "
+            f"{'`__init__` and `init`' if may else '`__init__`'} alone, and a {name} of your own is not possible yet."
+        )
+
+
 def kl(
     q: Posterior, p: Prior, *, live: Float[Array, " r"] | None = None, key: PRNGKeyArray | None = None
 ) -> Float[Array, ""]:
@@ -363,6 +395,8 @@ def kl(
     >>> print(vb.kl(q, vb.Normal()))  # ½ ‖μ‖², as the variances are the prior's
     2.5
     """
+    check_posterior(q)
+    check_prior(p)
     d, r = q.mean.shape[0], _count(q.mean, live)
     match q, p:
         case Gaussian(), Normal():
@@ -388,11 +422,6 @@ def kl(
         case Dropout(), Normal() | Laplace() | GroupLasso():
             keep = 1.0 - q.rate.value
             return keep * _penalty(p, q.mean / keep, live)
-        case _:
-            raise TypeError(
-                f"kl({type(q).__name__}, {type(p).__name__}) is not known: use a posterior among Gaussian, PointMass, "
-                "Dropout and a prior among Normal, Laplace, GroupLasso, or add a case here."
-            )
 
 
 def _penalty(p: Prior, v: Float[Array, "d r"], live: Float[Array, " r"] | None) -> Float[Array, ""]:

@@ -40,6 +40,15 @@ class Kernel(eqx.Module):
      [2.]]
     """
 
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        # Shortcuts belong to the K(x, z) they were worked out for: one of its own has the general way.
+        own = vars(cls).keys()
+        shortcuts = {"columns", "of_products"} if {"__call__", "correlation"} & own else set()
+        shortcuts |= {"diagonal"} if "__call__" in own else set()
+        for name in shortcuts - own:
+            setattr(cls, name, getattr(Kernel, name))
+
     def __call__(self, x: Float[Array, " p"], z: Float[Array, " p"]) -> Float[Array, ""]:
         raise NotImplementedError
 

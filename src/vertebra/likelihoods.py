@@ -10,7 +10,7 @@ first: (draws, *rows, latent). A likelihood is a recipe until `init(y)` sets its
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -41,6 +41,8 @@ _NODES, _WEIGHTS = (each.ravel() for each in _rule(1))
 class Likelihood(eqx.Module):
     """p(y | f). Subclasses give `log_prob`, `conditional_mean`, `conditional_variance`, `cdf` and `sample`.
 
+    Training asks for `log_prob` alone; `expected_log_prob` is quadrature unless a class brings its own along with it.
+
     `latent_per_target` values of f stand behind each target, side by side, and nothing else of f does: expectations are
     taken over them alone. A likelihood whose targets share latents says how many there are in `n_latent`.
 
@@ -51,6 +53,12 @@ class Likelihood(eqx.Module):
 
     latent_per_target: ClassVar[int] = 1
     is_discrete: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        # A closed form of E log p belongs to the density it was worked out for: one of its own has quadrature.
+        if {"log_prob", "split"} & vars(cls).keys() and "expected_log_prob" not in vars(cls):
+            cls.expected_log_prob = Likelihood.expected_log_prob
 
     def init(self, y: np.ndarray) -> "Likelihood":
         """The likelihood with its parameters at the scale of y, (n, targets)."""
@@ -167,7 +175,7 @@ class Gaussian(Likelihood):
         self.log_scale = None if scale is None else log_positive("scale", scale)
 
     def init(self, y: np.ndarray) -> "Gaussian":
-        return Gaussian(_scale_of(y, self.log_scale))
+        return _with_scale(self, y)
 
     @property
     def scale(self) -> Float[Array, "*k"]:
@@ -212,7 +220,7 @@ class HeteroscedasticGaussian(Likelihood):
         self.log_scale = None if scale is None else log_positive("scale", scale)
 
     def init(self, y: np.ndarray) -> "HeteroscedasticGaussian":
-        return HeteroscedasticGaussian(_scale_of(y, self.log_scale))
+        return _with_scale(self, y)
 
     @staticmethod
     def _pairs(f):
@@ -279,7 +287,8 @@ class StudentT(Likelihood):
         self.log_excess = log_positive("degrees", degrees - 2.0)
 
     def init(self, y: np.ndarray) -> "StudentT":
-        return StudentT(_scale_of(y, self.log_scale), float(self.degrees))
+        excess = log_positive("degrees", float(self.degrees) - 2.0)
+        return eqx.tree_at(lambda likelihood: likelihood.log_excess, _with_scale(self, y), excess)
 
     @property
     def degrees(self) -> Float[Array, ""]:
@@ -441,6 +450,9 @@ class Categorical(Likelihood):
         return jax.vmap(lambda level: jnp.sum(cumulative < level, axis=-1, keepdims=True).astype(f.dtype))(levels)
 
 
+Scaled = TypeVar("Scaled", Gaussian, HeteroscedasticGaussian, StudentT)
+
+
 def _normal_log_prob(y: Array, mean: Array, log_scale: Array) -> Array:
     return -0.5 * ((y - mean) * jnp.exp(-log_scale)) ** 2 - log_scale - 0.5 * jnp.log(2.0 * jnp.pi)
 
@@ -466,6 +478,12 @@ def _scale_of(y: np.ndarray, log_scale: Float[Array, "*k"] | None) -> Float[Arra
         return jnp.broadcast_to(jnp.exp(log_scale), (y.shape[1],))
     sd = y.std(axis=0)
     return jnp.asarray(np.where(sd > 0, 0.5 * sd, 1.0), dtype=float)
+
+
+def _with_scale(likelihood: Scaled, y: np.ndarray) -> Scaled:
+    """The likelihood with a scale for every target; what else a subclass has stays."""
+    log_scale = log_positive("scale", _scale_of(y, likelihood.log_scale))
+    return eqx.tree_at(lambda own: own.log_scale, likelihood, log_scale, is_leaf=lambda leaf: leaf is None)
 
 
 def _real_targets(y: np.ndarray) -> np.ndarray:

@@ -45,13 +45,31 @@ def calibration_error(probability: Values, happened: Values, n_bins: int = 10) -
 
 
 def interval_calibration(y: Values, quantiles: Values, levels: Values) -> float:
-    """The mean gap between each level and the share of y below its quantile; `quantiles` is (n, levels).
+    """The mean gap between each level and the share of y below its quantile.
+
+    `quantiles` is (n, levels), or with y of several targets (n, levels, targets), as `predict_quantiles` gives them; or
+    (levels, n, targets), as those of a likelihood are.
 
     >>> vb.metrics.interval_calibration([1.0, 2.0, 3.0, 4.0], quantiles=[[2.0, 3.0]] * 4, levels=[0.5, 0.75])
     0.0
     """
-    below = np.mean(np.asarray(y)[:, None] <= np.asarray(quantiles), axis=0)
-    return float(np.mean(np.abs(below - np.asarray(levels))))
+    y, quantiles, levels = (np.asarray(values, dtype=float) for values in (y, quantiles, levels))
+    targets = y[:, None] if y.ndim == 1 else y
+    said = quantiles[..., None] if quantiles.ndim == 2 else quantiles
+    if targets.ndim != 2 or levels.ndim != 1:
+        raise ValueError(
+            f"`y` must be (n,) or (n, targets) and `levels` a list, got the shapes {y.shape} and {levels.shape}."
+        )
+    (n, k), order = targets.shape, np.argsort(levels)
+    rounding = 1e-6 * np.abs(said).max(initial=0.0)
+    for rows_first in (said, np.swapaxes(said, 0, 1) if said.ndim == 3 else said):
+        if rows_first.shape == (n, len(levels), k) and (np.diff(rows_first[:, order], axis=1) >= -rounding).all():
+            below = np.mean(targets[:, None] <= rows_first, axis=0)
+            return float(np.mean(np.abs(below - levels[:, None])))
+    raise ValueError(
+        f"`quantiles` must be (n, levels) or (n, levels, targets), here {(n, len(levels), k)}, and rise with the "
+        f"levels, got the shape {quantiles.shape}."
+    )
 
 
 def top_rank_recall(

@@ -18,7 +18,17 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from vertebra.activations import as_activation
 from vertebra.blocks import FeatureBlock, FunctionBlock, InducingPointBlock, spread_points
-from vertebra.distributions import Dropout, Gaussian, Normal, PointMass, Posterior, Prior, product
+from vertebra.distributions import (
+    Dropout,
+    Gaussian,
+    Normal,
+    PointMass,
+    Posterior,
+    Prior,
+    check_posterior,
+    check_prior,
+    product,
+)
 from vertebra.parameters import Fixed, working
 from vertebra.skeleton import Node, Skeleton
 
@@ -76,6 +86,8 @@ class Layer(eqx.Module):
         self.features = tuple(features)
         self.posterior = Gaussian() if posterior is None else posterior
         self.prior = Normal() if prior is None else prior
+        check_posterior(self.posterior)
+        check_prior(self.prior)
         self.bias = bias
         self.mean = mean
         self.noise = noise

@@ -1,5 +1,8 @@
 """Which arrays of a model are trained: everything real-valued that is not marked `Fixed`."""
 
+from collections.abc import Collection
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,6 +22,21 @@ class Fixed(eqx.Module):
 
     def __init__(self, value: ArrayLike):
         self.value = jnp.asarray(value)
+
+
+def overridden(thing: Any, base: Any, names: Collection[str] | None = None) -> list[str]:
+    """Public names of `base`, or those among `names`, that a subclass of it defines anew.
+
+    >>> class Spiky(vb.Normal):
+    ...     def sample(self, key, d, r, *, live=None):
+    ...         return jnp.zeros((d, r))
+    >>> vb.parameters.overridden(Spiky(), vb.Normal)
+    ['sample']
+    """
+    mro = type(thing).__mro__
+    own = {name for kind in mro[: mro.index(base)] for name in vars(kind)}
+    public = {name for name in (*dir(base), *base.__dataclass_fields__) if not name.startswith("_")}
+    return sorted(own & (public if names is None else set(names)))
 
 
 def working(array: ArrayLike) -> Array:

@@ -15,10 +15,11 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from vertebra.activations import dual
+from vertebra.blocks import InducingPointBlock, RandomFeatureBlock
 from vertebra.distributions import Normal, PointMass
 from vertebra.network import Layer, Network
 from vertebra.noise import fast
-from vertebra.parameters import working
+from vertebra.parameters import overridden, working
 from vertebra.skeleton import Skeleton
 
 
@@ -139,6 +140,13 @@ def _check_layer(layer, level):
     for block in layer.features:
         if not hasattr(block, "dual"):
             raise ValueError(f"Layer {level}: {type(block).__name__} has no method `dual(n_inputs)` giving its kernel.")
+        for base in (RandomFeatureBlock, InducingPointBlock):
+            changed = isinstance(block, base) and overridden(block, base, ("__call__", "w", "whitener", "init"))
+            if changed and not overridden(block, base, ("dual",)):
+                raise ValueError(
+                    f"Layer {level}: {type(block).__name__} has a `{changed[0]}` of its own and the `dual` of "
+                    f"{base.__name__}: give it the method `dual(n_inputs)` of its own features."
+                )
 
 
 @eqx.filter_jit

@@ -341,9 +341,9 @@ def stand_in(
     live = weight > 0.0
     if live.all():
         return x, y
-    first, rows = live.argmax(axis=0), live.any(axis=1)
-    y = np.where(live, y, y[first, np.arange(y.shape[1])])
-    return np.where(rows[:, None], x, x[rows.argmax()]), y
+    rows = np.any(live, axis=1, keepdims=True)
+    y = np.where(live, y, y[live.argmax(axis=0), np.arange(y.shape[1])])
+    return np.where(rows, x, x[rows.argmax()]), y
 
 
 def pad(array: np.ndarray, size: int, dtype: Any = float, *, repeat: bool = False) -> Array:
