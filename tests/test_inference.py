@@ -13,6 +13,8 @@ import vertebra as vb
 from vertebra import inference
 from vertebra.inference import Diverged
 from vertebra.objective import minibatch_elbo, step_noise
+from vertebra.predictive import Predictive, sample_of
+from vertebra.surface import EnsembleSurface, NetworkSurface
 from vertebra.training import padded_size
 
 SCHEMES = {
@@ -611,3 +613,53 @@ def test_a_likelihood_starts_from_the_rows_that_have_weight(problem):
     wild = np.where(weight, y, 1e6)
     first, second = (fit((network, x, of), weight=weight, n_steps=1, n_rounds=1) for of in (y, wild))
     np.testing.assert_array_equal(first.likelihood.scale, second.likelihood.scale)
+
+
+# --- predictions of many sizes --------------------------------------------------------------------------------------
+
+
+RANDOM_AND_LINEAR = vb.mean_field, vb.deep_kernel_learning
+
+
+def predictions():
+    """What a network says of rows, by all ways that lead to an estimator's predictions."""
+    random, linear = (vb.build(vb.chain(2, 2), scheme([2, 1]), key=jr.key(0)) for scheme in RANDOM_AND_LINEAR)
+    settings = dict(key=jr.key(1), n_draws=3)
+    network = NetworkSurface(random, shares(20)[0], 0, "mean_field", (2, 1))
+    ensemble = EnsembleSurface((linear, linear), np.ones(1), 0, "deep_ensemble", (2, 1))
+    predictive = lambda likelihood, x: Predictive(likelihood, x[:, :1], x[:, 1:] ** 2)  # noqa: E731
+    return {
+        "sample": lambda x: np.moveaxis(np.asarray(vb.sample(random, x, **settings)), 1, 0),
+        "moments": lambda x: vb.moments(random, x, **settings)[1],
+        "moments of an ensemble": lambda x: vb.moments([linear, linear], x, **settings)[1],
+        "sample_prior": lambda x: np.moveaxis(np.asarray(vb.sample_prior(random, x, **settings)), 1, 0),
+        "network": lambda x: network.moments(x)[1],
+        "draws of a network": lambda x: np.moveaxis(network.sample(x, 3, 0), 1, 0),
+        "ensemble": lambda x: ensemble.moments(x)[1],
+        "draws of an ensemble": lambda x: np.moveaxis(ensemble.sample(x, 3, 0), 1, 0),
+        "noise of Student's t": lambda x: predictive(vb.StudentT(1.0), x).aleatoric(),
+        "doubt about counts": lambda x: predictive(vb.Poisson(), x).epistemic(),
+        "draws of counts": lambda x: sample_of(vb.Poisson(), x[None, :, :1], 0)[0, :, 0] * 0.0,  # drawn anew each time
+        "draws of Student's t": lambda x: sample_of(vb.StudentT(1.0), x[None, :, :1], 0)[0, :, 0] * 0.0,
+    }
+
+
+@pytest.mark.parametrize("name", predictions())
+def test_predictions_of_many_sizes_compile_nothing_anew(name):
+    of, (x, _) = predictions()[name], shares(96)
+    compiled = []
+    whole = np.asarray(of(x))
+    listen = lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None  # noqa: E731
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        for n in range(81, 97):
+            # float32 at the coarsest
+            np.testing.assert_allclose(np.asarray(of(x[:n])), whole[:n], rtol=1e-5, atol=1e-6)
+        assert compiled == []
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def test_a_hundred_sizes_are_a_few_programs():
+    assert len({padded_size(n) for n in range(1, 101)}) == 4
+    assert len({padded_size(n) for n in range(1, 10_001)}) == 30

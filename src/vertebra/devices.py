@@ -1,9 +1,11 @@
 """Work shared out among devices: rows of a minibatch, or restarts, folds and penalties side by side.
 
 What is computed does not depend on how many devices there are, but for the order of floating-point sums: arrays keep
-their meaning, and only say where their parts lie (`jax.sharding`).
+their meaning, and only say where their parts lie (`jax.sharding`). Rows come to a device in one of few sizes, so that
+few programs are compiled.
 """
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +14,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 # Fewer rows of a minibatch on a device are not worth the exchange of gradients.
 ROWS_PER_DEVICE = 256
@@ -92,3 +94,39 @@ def from_parts(part: np.ndarray, mesh: Mesh | None, axis: int) -> Any:
         return everywhere(jnp.asarray(part), mesh)
     sharding = NamedSharding(mesh, PartitionSpec(*[None] * axis, "rows"))
     return jax.make_array_from_process_local_data(sharding, part)
+
+
+def padded_size(n: int) -> int:
+    """n rounded up to three leading binary digits, and to at least 64: few sizes, so few compilations."""
+    unit = max(1 << max(n.bit_length() - 3, 0), 16)
+    return max(-(-n // unit) * unit, 64)
+
+
+def pad(array: np.ndarray, size: int, dtype: Any = float, *, repeat: bool = False) -> Array:
+    """The rows on the device, by default in the working precision, then zeros, or the first row again and again.
+
+    One copy, which JAX takes over. Zeros may be where a network or a likelihood is not defined; a row that is there is
+    not.
+    """
+    kind = jnp.result_type(dtype)
+    shape = (size, *array.shape[1:])
+    n_bytes = math.prod(shape) * np.dtype(kind).itemsize
+    # JAX adopts a NumPy buffer without a copy where it starts at a multiple of 64 bytes.
+    buffer = np.empty(n_bytes + 64, np.uint8)
+    start = -buffer.ctypes.data % 64
+    rows = buffer[start : start + n_bytes].view(kind).reshape(shape)
+    rows[: len(array)] = array
+    rows[len(array) :] = array[0] if repeat and len(array) else 0
+    return jnp.asarray(rows)
+
+
+def padded(x: np.ndarray) -> tuple[Array, int]:
+    """The rows padded to a common size, and how many there are."""
+    return pad(x, padded_size(len(x)), repeat=True), len(x)
+
+
+def cut(array: Array, n: int, axis: int = 0) -> Array:
+    """The first n rows, without the padding. On the host: a slice on the device is a program for every n."""
+    if array.shape[axis] == n:
+        return array
+    return jax.device_put(np.asarray(array)[(slice(None),) * axis + (slice(n),)])

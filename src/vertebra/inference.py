@@ -21,7 +21,7 @@ from threadpoolctl import ThreadpoolController
 from vertebra import cluster
 from vertebra.checkpoint import Checkpoint
 from vertebra.conjugate import MAX_FEATURES, closed_form, closed_form_of, has_closed_form, n_joint_features
-from vertebra.devices import apart, everywhere, home, is_key, mesh_for
+from vertebra.devices import apart, cut, everywhere, home, is_key, mesh_for, padded
 from vertebra.likelihoods import Likelihood
 from vertebra.network import Network, pile
 from vertebra.noise import fast
@@ -38,7 +38,6 @@ from vertebra.training import (
     Window,
     advance,
     arrange,
-    padded,
     score_of,
     stand_in,
     start,
@@ -150,7 +149,7 @@ def sample(
     rows, n = padded(_inputs(networks[0], x))
     keys = jr.split(fast(key), n_draws)
     draws = [_sample(member, rows, keys[i :: len(networks)]) for i, member in enumerate(networks[:n_draws])]
-    return jnp.concatenate(draws)[:, :n]
+    return cut(jnp.concatenate(draws), n, axis=1)
 
 
 @eqx.filter_jit
@@ -175,7 +174,7 @@ def moments(
     parts = [_moments(member, rows, jr.split(key, 1 if member.is_linear_in_v else n_draws)) for member in networks]
     means, variances = (jnp.concatenate(part) for part in zip(*parts, strict=True))
     # Var f = E Var[f | below] + Var E[f | below]
-    return jnp.mean(means, axis=0)[:n], (jnp.mean(variances, axis=0) + jnp.var(means, axis=0))[:n]
+    return cut(jnp.mean(means, axis=0), n), cut(jnp.mean(variances, axis=0) + jnp.var(means, axis=0), n)
 
 
 @eqx.filter_jit

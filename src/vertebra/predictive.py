@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, gammaln, logsumexp, ndtr, ndtri, pdtr, softmax, stdtr
 
+from vertebra.devices import padded
 from vertebra.likelihoods import (
     Bernoulli,
     Categorical,
@@ -146,8 +147,8 @@ class Predictive(NamedTuple):
             likelihood, parts = double(self.likelihood), []
             for start in range(0, max(len(self.f_mean), 1), CHUNK):
                 rows = slice(start, start + CHUNK)
-                f = jnp.asarray(self.points(rows))
-                parts.append(np.asarray(ask(likelihood, f)))
+                f, n = padded(np.moveaxis(self.points(rows), 1, 0))
+                parts.append(np.asarray(ask(likelihood, jnp.moveaxis(f, 0, 1)))[:n])
             return np.concatenate(parts)
 
 
@@ -184,8 +185,19 @@ def sample_of(
     likelihood: Likelihood, f: Float[np.ndarray, "draws n latent"], seed: int
 ) -> Float[np.ndarray, "draws n k"]:
     """One y for each draw of f."""
-    if isinstance(likelihood, Gaussian):
-        scale = np.asarray(likelihood.scale, np.float64)
-        return f + scale * np.random.default_rng(seed).standard_normal(f.shape)
+    rng = np.random.default_rng(seed)
+    # in NumPy, as the distribution functions are: nothing to compile for every number of rows
+    match likelihood:
+        case Gaussian():
+            return f + np.asarray(likelihood.scale, np.float64) * rng.standard_normal(f.shape)
+        case StudentT():
+            scale = np.exp(np.asarray(likelihood.log_scale, np.float64))
+            return f + scale * rng.standard_t(float(likelihood.degrees), f.shape)
+        case HeteroscedasticGaussian():
+            scale = np.exp(np.asarray(likelihood.log_scale, np.float64)) * np.exp(2.0 * np.tanh(0.25 * f[..., 1::2]))
+            return f[..., ::2] + scale * rng.standard_normal(scale.shape)
+        case Poisson():
+            # NumPy draws up to 9e18
+            return rng.poisson(np.minimum(np.exp(f), 1e18)).astype(float)
     with jax.enable_x64(True):
         return np.asarray(double(likelihood).sample(jnp.asarray(f), jr.key(seed)))

@@ -16,6 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from vertebra.activations import dual
 from vertebra.blocks import InducingPointBlock, RandomFeatureBlock
+from vertebra.devices import cut, padded
 from vertebra.distributions import Normal, PointMass
 from vertebra.network import Layer, Network
 from vertebra.noise import fast
@@ -73,7 +74,8 @@ def sample_prior(
         raise ValueError(f"`x` must have the shape (n, {network.skeleton.n_inputs}), got {rows.shape}.")
     if n_draws < 1:
         raise ValueError(f"`n_draws` must be at least 1, got {n_draws!r}.")
-    return _sample_prior(network, working(rows), jr.split(fast(key), n_draws))
+    rows, n = padded(rows)
+    return cut(_sample_prior(network, rows, jr.split(fast(key), n_draws)), n, axis=1)
 
 
 @eqx.filter_jit

@@ -5,8 +5,7 @@ one program: `until` says how many rounds it runs, so that a run may also be tak
 A turn is one go at a round.
 """
 
-import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,7 +16,7 @@ import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from vertebra.devices import by_rows
+from vertebra.devices import by_rows, pad, padded_size
 from vertebra.network import root
 from vertebra.objective import Counted, minibatch_elbo, step_noise
 
@@ -325,12 +324,6 @@ def _with_scores(rows, n_train, total, x, y, weight, scored, size: int) -> Data:
     )
 
 
-def padded_size(n: int) -> int:
-    """n rounded up to three leading binary digits, and to at least 64: few sizes, so few compilations."""
-    unit = max(1 << max(n.bit_length() - 3, 0), 16)
-    return max(-(-n // unit) * unit, 64)
-
-
 def stand_in(
     x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, "n j"]
 ) -> tuple[Float[np.ndarray, "n p"], Float[np.ndarray, "n k"]]:
@@ -344,26 +337,3 @@ def stand_in(
     rows = np.any(live, axis=1, keepdims=True)
     y = np.where(live, y, y[live.argmax(axis=0), np.arange(y.shape[1])])
     return np.where(rows, x, x[rows.argmax()]), y
-
-
-def pad(array: np.ndarray, size: int, dtype: Any = float, *, repeat: bool = False) -> Array:
-    """The rows on the device, by default in the working precision, then zeros, or the first row again and again.
-
-    One copy, which JAX takes over. Zeros may be where a network or a likelihood is not defined; a row that is there is
-    not.
-    """
-    kind = jnp.result_type(dtype)
-    shape = (size, *array.shape[1:])
-    n_bytes = math.prod(shape) * np.dtype(kind).itemsize
-    # JAX adopts a NumPy buffer without a copy where it starts at a multiple of 64 bytes.
-    buffer = np.empty(n_bytes + 64, np.uint8)
-    start = -buffer.ctypes.data % 64
-    rows = buffer[start : start + n_bytes].view(kind).reshape(shape)
-    rows[: len(array)] = array
-    rows[len(array) :] = array[0] if repeat and len(array) else 0
-    return jnp.asarray(rows)
-
-
-def padded(x: np.ndarray) -> tuple[Array, int]:
-    """The rows padded to a common size, and how many there are."""
-    return pad(x, padded_size(len(x)), repeat=True), len(x)
