@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 import vertebra as vb
+from vertebra.predictive import sample_of
 
 N, K = 5, 2
 F = np.random.default_rng(0).normal(size=(N, K)) * 0.7
@@ -278,3 +279,16 @@ def test_the_last_layer_of_a_density_of_its_own_is_not_that_of_gaussian_noise():
     fitted = vb.fit(network, Quartic(), x, y, key=jr.key(1), n_steps=5, n_rounds=1)
     assert type(fitted.likelihood) is Quartic
     assert fitted.evidence is None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_draws_of_y_from_draws_of_f_have_their_law(name):
+    likelihood, per_target, scipy = ALL[name]
+    f, n = latent(per_target), 20_000
+    y = sample_of(likelihood, np.broadcast_to(f, (n, *f.shape)), seed=3)
+    law = scipy(f)
+    assert y.shape == (n, N, K)
+    assert np.all(np.abs(y.mean(axis=0) - law.mean()) < 4.5 * np.sqrt(law.var() / n))
+    # the share at or below the 90 % point, which of counts is more than 90 %: sd 0.002
+    np.testing.assert_allclose(np.mean(y <= law.ppf(0.9), axis=0), law.cdf(law.ppf(0.9)), atol=0.01)
+    np.testing.assert_array_equal(y, sample_of(likelihood, np.broadcast_to(f, (n, *f.shape)), seed=3))
