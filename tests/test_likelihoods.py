@@ -5,9 +5,10 @@ import jax.random as jr
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import softmax
 
 import vertebra as vb
-from vertebra.predictive import sample_of
+from vertebra.predictive import Predictive, sample_of
 
 N, K = 5, 2
 F = np.random.default_rng(0).normal(size=(N, K)) * 0.7
@@ -292,3 +293,15 @@ def test_draws_of_y_from_draws_of_f_have_their_law(name):
     # the share at or below the 90 % point, which of counts is more than 90 %: sd 0.002
     np.testing.assert_allclose(np.mean(y <= law.ppf(0.9), axis=0), law.cdf(law.ppf(0.9)), atol=0.01)
     np.testing.assert_array_equal(y, sample_of(likelihood, np.broadcast_to(f, (n, *f.shape)), seed=3))
+
+
+@pytest.mark.parametrize("n_classes", [3, 5, 10])
+def test_predictions_over_several_latents_take_them_as_independent(n_classes):
+    rng = np.random.default_rng(0)
+    mean = 1.5 * rng.normal(size=(30, n_classes))
+    e = rng.normal(size=(50_000, n_classes))
+    exact = np.array([softmax(m + 1.5 * np.concatenate([e, -e]), axis=1).mean(axis=0) for m in mean])
+    said = Predictive(vb.Categorical(n_classes), mean, np.full(mean.shape, 1.5**2)).probabilities()
+    # Paired at random, 100 points were 0.004 to 0.007 off at the root of the mean square; the Monte Carlo error of what
+    # is taken for exact is below 0.001.
+    assert np.sqrt(np.mean((said - exact) ** 2)) < 0.003

@@ -10,6 +10,7 @@ first: (draws, *rows, latent). A likelihood is a recipe until `init(y)` sets its
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import ClassVar, TypeVar
 
 import equinox as eqx
@@ -19,6 +20,8 @@ import jax.random as jr
 import numpy as np
 from jax.scipy.special import betainc, gammaincc, gammaln, logsumexp, ndtr
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from scipy.special import ndtri
+from scipy.stats import qmc
 
 from vertebra.kernels import log_positive
 
@@ -36,6 +39,24 @@ def _rule(n_latent: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 _NODES, _WEIGHTS = (each.ravel() for each in _rule(1))
+
+
+@cache
+def normal_points(n: int, n_latent: int) -> Float[np.ndarray, "n latent"]:
+    """n equally likely points of N(0, I), n a power of two: the same n levels of every latent, paired by Sobol' points.
+
+    Paired at random, 100 points of three latents have correlations of up to 0.15.
+
+    >>> points = vb.likelihoods.normal_points(128, 3)
+    >>> bool(abs(np.corrcoef(points.T) - np.eye(3)).max() < 0.02)
+    True
+    """
+    levels = ndtri((np.arange(n) + 0.5) / n)
+    if n_latent == 1:
+        return levels[:, None]
+    # `seed` is called `rng` from SciPy 1.15 on, which takes the old name too
+    sobol = qmc.Sobol(n_latent, scramble=True, seed=0)  # pyright: ignore[reportCallIssue]
+    return levels[sobol.random(n).argsort(axis=0).argsort(axis=0)]
 
 
 class Likelihood(eqx.Module):

@@ -1,6 +1,6 @@
 """The predictive distribution of y at rows, from the Gaussian posterior of f there and the likelihood.
 
-Exact where the noise is Gaussian; else over 100 equally likely values of every latent function.
+Exact where the noise is Gaussian; else over equally likely values of the latent functions: 100 of one, 128 of several.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,12 @@ from vertebra.likelihoods import (
     Likelihood,
     Poisson,
     StudentT,
+    normal_points,
 )
 from vertebra.parameters import double
 
-N_POINTS = 100
+# Of one latent function, and of several together: a power of two, for Sobol' points.
+N_POINTS, N_JOINT = 100, 128
 # Rows worked on at once.
 CHUNK = 2048
 
@@ -102,7 +104,7 @@ class Predictive(NamedTuple):
             return -0.5 * np.log(2.0 * np.pi * variance) - 0.5 * (y - self.f_mean) ** 2 / variance
         rows = [slice(start, start + CHUNK) for start in range(0, max(len(y), 1), CHUNK)]
         each = [logsumexp(_log_density(self.likelihood, self.points(r), y[r]), axis=0) for r in rows]
-        return np.concatenate(each) - np.log(N_POINTS)
+        return np.concatenate(each) - np.log(len(self.points(slice(0))))
 
     def inside(self, y: Float[np.ndarray, "n k"], levels: Sequence[float]) -> Float[np.ndarray, "levels n k"]:
         """Whether y lies in the central interval of each level; of a count, the share of its step that does.
@@ -137,9 +139,9 @@ class Predictive(NamedTuple):
 
     def points(self, rows) -> Float[np.ndarray, "points n latent"]:
         """Equally likely values of f, latent functions independent."""
-        levels = ndtri((np.arange(N_POINTS) + 0.5) / N_POINTS)
-        shuffled = np.random.default_rng(0).permuted(np.tile(levels, (self.f_mean.shape[1], 1)), axis=1).T
-        return self.f_mean[rows][None] + np.sqrt(self.f_variance[rows])[None] * shuffled[:, None, :]
+        n_latent = self.f_mean.shape[1]
+        standard = normal_points(N_POINTS if n_latent == 1 else N_JOINT, n_latent)
+        return self.f_mean[rows][None] + np.sqrt(self.f_variance[rows])[None] * standard[:, None, :]
 
     def _over_f(self, ask):
         """What a likelihood says over the values of f, some rows at a time, in double precision."""
