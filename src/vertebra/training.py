@@ -14,7 +14,7 @@ import jax.random as jr
 import numpy as np
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from vertebra.devices import by_rows, pad, padded_size
 from vertebra.network import root
@@ -325,8 +325,8 @@ def _with_scores(rows, n_train, total, x, y, weight, scored, size: int) -> Data:
 
 
 def stand_in(
-    x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, "n j"]
-) -> tuple[Float[np.ndarray, "n p"], Float[np.ndarray, "n k"]]:
+    x: Shaped[np.ndarray, "n p"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, "n j"]
+) -> tuple[Shaped[np.ndarray, "n p"], Float[np.ndarray, "n k"]]:
     """x and y, those of no weight put in the place of others that have some: a network and p(y | f) are defined there.
 
     Rows of no weight are not visited, but a minibatch may hold them: of files, or of a fold that is left out.
