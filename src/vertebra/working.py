@@ -7,12 +7,13 @@ approximation, which takes them at the mode, it holds up where classes can be to
 target are taken as independent.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import expit, gammaln, log_expit, log_softmax, ndtri, softmax
+from scipy.special import expit, gammaln, log_expit, log_softmax, softmax
 
 from vertebra.likelihoods import (
     Bernoulli,
@@ -22,11 +23,13 @@ from vertebra.likelihoods import (
     Likelihood,
     Poisson,
     StudentT,
+    normal_points,
 )
 
 # The furthest that a row may ask its latent function to move at once: one with p ≈ 0 and y = 1 would ask for anything.
 STEP = 8.0
-N_NODES = 20
+# Points for means over f: of one latent function by Gauss and Hermite, of several by pairs of levels.
+N_NODES, N_POINTS = 20, 32
 # Weights below this share of their largest value tell nothing but rounding.
 LEAST_WEIGHT = 1e-6
 # A row that alone decides f at its place tells nothing about how well it would be predicted.
@@ -43,14 +46,13 @@ class Response(NamedTuple):
     noise_variance: float | None
 
 
+@functools.cache
 def _nodes(n_latent: int):
     """Points and weights for means over N(0, I): Gauss–Hermite, or so many equally likely points."""
     if n_latent == 1:
         nodes, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
         return nodes[:, None], weights / weights.sum()
-    levels = ndtri((np.arange(N_NODES) + 0.5) / N_NODES)
-    nodes = np.random.default_rng(0).permuted(np.tile(levels, (n_latent, 1)), axis=1).T
-    return nodes, np.full(N_NODES, 1.0 / N_NODES)
+    return normal_points(N_POINTS, n_latent), np.full(N_POINTS, 1.0 / N_POINTS)
 
 
 def bounded(f, score, information):
