@@ -778,7 +778,7 @@ def test_a_fit_is_silent_unless_asked_and_then_writes_lines(capfd):
     lines = err.splitlines()
     assert len(lines) >= 3
     assert all(line.startswith("[AdditiveRegressor] ") and " s  " in line for line in lines)
-    assert "testing terms" in err
+    assert "testing 3 inputs and their 3 pairs" in err
     assert "\x1b" not in err
     assert out == ""  # which is for results
 

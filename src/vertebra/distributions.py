@@ -349,14 +349,28 @@ Posterior = Gaussian | PointMass | Dropout
 
 
 def check_posterior(q: Any) -> None:
-    """Refuses a posterior that training would not read as it is written."""
+    """Refuses a posterior that training would not read as it is written.
+
+    >>> vb.distributions.check_posterior(vb.distributions.PointMass())
+    >>> vb.distributions.check_posterior(None)
+    Traceback (most recent call last):
+        ...
+    TypeError: `posterior` must be one of Gaussian, PointMass, Dropout, got NoneType: ...
+    """
     _check_kind("posterior", q, (Gaussian, PointMass, Dropout), may=("init",))
     if isinstance(q, Gaussian) and isinstance(q.covariance, Full | Diagonal | LowRank):
         _check_kind("covariance", q.covariance, (Full, Diagonal, LowRank), may=("init",))
 
 
 def check_prior(p: Any) -> None:
-    """Refuses a prior that training would not read as it is written."""
+    """Refuses a prior that training would not read as it is written.
+
+    >>> vb.distributions.check_prior(vb.Normal())
+    >>> vb.distributions.check_prior("normal")
+    Traceback (most recent call last):
+        ...
+    TypeError: `prior` must be one of Normal, Laplace, GroupLasso, got str: ...
+    """
     _check_kind("prior", p, (Normal, Laplace, GroupLasso))
 
 
