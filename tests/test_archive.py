@@ -1,3 +1,6 @@
+import importlib.util
+import json
+import pathlib
 import subprocess
 import sys
 
@@ -125,3 +128,34 @@ def test_other_files_and_unfitted_models_are_refused(tmp_path):
     with pytest.raises(ValueError, match="not fitted yet"):
         vb.AdditiveRegressor().save(tmp_path / "m.vertebra")
     assert not (tmp_path / "m.vertebra").exists()
+
+
+FILES = pathlib.Path(__file__).parent / "files"
+
+
+@pytest.fixture(scope="module")
+def written():
+    """The script that wrote the files of older versions."""
+    spec = importlib.util.spec_from_file_location("written_files", FILES / "write.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", sorted(FILES.glob("*/*.vertebra")), ids=lambda path: f"{path.parent.name} {path.stem}")
+def test_files_of_older_versions_load_and_say_what_they_said(path, written):
+    answers = json.loads((path.parent / "answers.json").read_text())[path.stem]
+    rows = (written.together if path.stem == "hybrid" else written.table)(written.N_ROWS, 1)[0]
+    for ask, found in written.said(vb.load(path), rows).items():
+        if ask == "predict":
+            assert found == answers[ask]
+        else:
+            # sums in another order, by another LAPACK or XLA: networks are in double precision too
+            np.testing.assert_allclose(found, answers[ask], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("path", sorted(FILES.glob("*/*.npz")), ids=lambda path: f"{path.parent.name} {path.stem}")
+def test_tables_of_older_versions_load_and_say_what_they_said(path, written):
+    answers = json.loads((path.parent / "answers.json").read_text())[f"{path.stem} served"]
+    rows = written.table(written.N_ROWS, 1)[0]
+    np.testing.assert_allclose(vb.serving.load(path).predict_f(rows), answers["f"], rtol=1e-6, atol=1e-9)
