@@ -1,3 +1,4 @@
+import fcntl
 import io
 import json
 import math
@@ -260,8 +261,42 @@ def test_a_process_killed_while_it_writes_leaves_a_file_that_loads(tmp_path):
         assert writer.returncode == -signal.SIGKILL
         _, header, arrays = read(path)
         assert (arrays["a"] == header["i"]).all()
-    write(path, "Thing", {"last": True}, {})  # beside what the killed left over
+    write(path, "Thing", {"last": True}, {})
     assert read(path)[1] == {"last": True}
+    assert list(tmp_path.iterdir()) == [path]  # what the killed left over is swept
+
+
+def test_the_same_contents_are_the_same_bytes(path):
+    first, other = path.read_bytes(), path.parent / "other"
+    arrays = dict(reversed(example_arrays().items()))
+    for _ in range(8):  # a hash map's order would be another each time
+        write(other, "Thing", HEADER, arrays)
+        assert other.read_bytes() == first
+
+
+def test_what_killed_processes_left_is_swept_and_what_others_write_is_not(tmp_path):
+    path = tmp_path / "model.vertebra"
+    code = (
+        "import os, signal, numpy as np\n"
+        "os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write(path, 'Thing', {}, {})"
+    )
+    for _ in range(2):
+        assert subprocess.run(alone(path, code), check=False).returncode == -signal.SIGKILL
+    (dead,) = tmp_path.glob("*.part")  # the first one's is swept by the second
+    other = tmp_path / ".another.vertebra.1.0123456789abcdef.part"
+    ours = tmp_path / f".{path.name}.{os.getpid()}.0123456789abcdef.part"
+    # of another machine, where the number belongs to a process that lives and holds a lock
+    held = tmp_path / dead.name.replace(dead.name.split(".")[-2], "f" * 16)
+    strange = tmp_path / f".{path.name}.part"
+    for each in (other, ours, held, strange):
+        each.touch()
+    with open(held, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        write(path, "Thing", {}, {})
+        assert set(tmp_path.iterdir()) == {path, other, ours, held, strange}
+    storage.sweep(path)
+    assert set(tmp_path.iterdir()) == {path, other, ours, strange}
 
 
 def test_a_kind_is_held_to(path):
@@ -385,6 +420,49 @@ def test_absurd_sizes_take_no_memory(path):
     with open(path, "r+b") as file:
         file.write((2**40 - 8).to_bytes(8, "little"))
     assert f"{2**40 - 8} bytes of JSON in {2**40} bytes" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            lambda: ",".join(f'"{i}":{{"dtype":"F64","shape":[0],"data_offsets":[0,0]}}' for i in range(900_000)),
+            "values",
+        ),
+        (lambda: '"a":[' + ",".join(["[]"] * 20_000_000) + "]", "values, more than 4000000"),
+        (lambda: ",".join(f'"{i}":0' for i in range(3_000_000)), "keys, more than 2000000"),
+        (lambda: ",".join(f'"{i}":{{}}' for i in range(150_000)), "150000 arrays, where at most 100000 are read"),
+    ],
+    ids=["arrays", "lists", "keys", "empty arrays"],
+)
+def test_json_of_very_many_values_is_refused_before_it_is_parsed(path, content, words):
+    metadata = parts(path.read_bytes())[0]["__metadata__"]
+    path.write_bytes(joined(f'{{"__metadata__":{json.dumps(metadata)},{content()}}}'.encode(), b""))
+    code = (
+        "import resource, time\n"
+        "before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()\n"
+        "try: read(path)\n"
+        "except BadFile as error: print(str(error))\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, time.process_time() - start)"
+    )
+    said = subprocess.run(alone(path, code), capture_output=True, text=True, check=True).stdout.splitlines()
+    assert words in said[0]
+    megabytes, seconds = map(float, said[1].split())
+    # the text itself has up to 60 MB; parsed it would be a gigabyte and take half a minute
+    assert megabytes < 300
+    assert seconds < 5.0
+
+
+def test_what_would_not_be_read_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "_MOST_ARRAYS", 2)
+    with pytest.raises(ValueError, match="`arrays` must be at most 2, got 3: put some of them together"):
+        write(tmp_path / "a", "Thing", {}, {name: np.zeros(1) for name in "abc"})
+    monkeypatch.setattr(storage, "_MOST_VALUES", 100)
+    with pytest.raises(
+        ValueError, match=r"`header` must not have \d+ values, more than 100, with the names: move data"
+    ):
+        write(tmp_path / "a", "Thing", {"a": list(range(100))}, {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_larger_than_memory_is_refused(path, monkeypatch):

@@ -2,8 +2,9 @@
 
 A file is a safetensors file: 8 bytes with the length of a JSON text, that text, and the bytes of the arrays. Its
 metadata hold what it is (`kind`), what else there is to know (`header`), who wrote it (`libraries`) and a checksum of
-it all. `write` replaces a file whole or not at all. `read` takes nothing in a file on trust, for it may come from
-anyone: it parses, and runs nothing.
+it all. `write` replaces a file whole or not at all, and the same contents are the same bytes. `read` takes nothing in a
+file on trust, for it may come from anyone: it parses, and runs nothing, and takes no more memory than a few times the
+file's own size.
 """
 
 import contextlib
@@ -18,12 +19,16 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from io import BufferedReader
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
 
 FORMAT = 1
 
@@ -39,6 +44,9 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _ENTRY = {"dtype", "shape", "data_offsets"}
 _SIGNED = ("vertebra_format", "kind", "header", "libraries")
 _LONGEST = 64 * 2**20  # bytes of JSON
+# What JSON costs is its values, of some hundred bytes each once parsed. Of arrays a model has about twelve an input; of
+# other values the levels of its categories, of which a survey takes a million, and four for each term tested.
+_MOST_ARRAYS, _MOST_VALUES, _MOST_KEYS = 100_000, 4_000_000, 2_000_000
 _DEEPEST = 100  # levels of the header: far from where a parser's recursion ends
 _MOST_AXES = 64  # NumPy's own bound
 _DAMAGED = "The file is damaged or is not Vertebra's: take another copy of it, or save the model again."
@@ -70,10 +78,32 @@ def write(path: str | os.PathLike[str], kind: str, header: dict, arrays: Mapping
         "header": json.dumps(header),
         "libraries": json.dumps(libraries()),
     }
-    data = safetensors.numpy.save(arrays, metadata | {"checksum": _checksum(metadata, arrays)})
-    if (length := int.from_bytes(data[:8], "little")) > _LONGEST:
+    if len(arrays) > _MOST_ARRAYS:
+        raise ValueError(f"`arrays` must be at most {_MOST_ARRAYS}, got {len(arrays)}: put some of them together.")
+    text = _described(metadata | {"checksum": _checksum(metadata, arrays)}, arrays)
+    if (length := len(text)) > _LONGEST:
         raise ValueError(f"`header` must fit in {_LONGEST} bytes with the names, got {length}: move data to `arrays`.")
-    put(path, data)
+    if wrong := _too_many(text):
+        raise ValueError(f"`header` must not have {wrong} with the names: move data to `arrays`.")
+    put(path, b"".join([len(text).to_bytes(8, "little"), text, *(_raw(arrays[name]) for name in _in_order(arrays))]))
+
+
+def _in_order(arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """The names in the order of the bytes: large items first, so that each begins at a multiple of its size."""
+    return sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+
+
+def _described(metadata: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The JSON of a file, filled with spaces to a multiple of 8 bytes as safetensors does."""
+    entries: dict[str, Any] = {"__metadata__": {key: metadata[key] for key in sorted(metadata)}}
+    begin = 0
+    for name in _in_order(arrays):
+        array = arrays[name]
+        end = begin + array.nbytes
+        entries[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
+        begin = end
+    text = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+    return text + b" " * (-len(text) % 8)
 
 
 def _target(path: str | os.PathLike[str]) -> str:
@@ -90,28 +120,88 @@ def _target(path: str | os.PathLike[str]) -> str:
 
 
 def put(path: str | os.PathLike[str], data: bytes) -> None:
-    """The file's contents whole or not at all: written beside it, then put in its place."""
+    """The file's contents whole or not at all: written beside it, then put in its place.
+
+    What processes that died left beside it is swept away.
+    """
     target = _target(path)
     folder, name = os.path.split(target)
-    part = os.path.join(folder, f".{name[:40]}.{os.getpid()}.{secrets.token_hex(8)}.part")
-    try:
-        with open(part, "xb") as file:
-            file.write(data)
-            file.flush()
-            if os.path.exists(target):
-                shutil.copymode(target, part)
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise
+    sweep(target)
+    with contextlib.ExitStack() as held:
+        part = os.path.join(folder, f"{_part_of(name)}{os.getpid()}.{secrets.token_hex(8)}.part")
+        try:
+            with open(part, "xb") as file:
+                held.enter_context(_locked(part))
+                file.write(data)
+                file.flush()
+                if os.path.exists(target):
+                    shutil.copymode(target, part)
+                os.fsync(file.fileno())
+            os.replace(part, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+            raise
     with contextlib.suppress(OSError):  # not every system lets a folder be opened
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)  # the new name, too, is on disk
         finally:
             os.close(descriptor)
+
+
+def sweep(path: str | os.PathLike[str]) -> None:
+    """Removes the unfinished files that processes, killed while they wrote `path`, left beside it."""
+    folder, name = os.path.split(os.path.realpath(path))
+    left_over = re.compile(re.escape(_part_of(name)) + r"([0-9]{1,10})\.[0-9a-f]{16}\.part")
+    with contextlib.suppress(OSError):  # it is a courtesy: a folder that cannot be listed may be written to
+        for found in os.listdir(folder):
+            if (match := left_over.fullmatch(found)) and not _is_alive(int(match[1])):
+                part = os.path.join(folder, found)
+                # a process of another machine or container may have the number of one that is dead here: it has a lock
+                with contextlib.suppress(OSError), _locked(part, is_needed=True):
+                    os.unlink(part)
+
+
+def _part_of(name: str) -> str:
+    """How the names begin of what is written in the place of a file."""
+    return f".{name[:40]}."
+
+
+@contextlib.contextmanager
+def _locked(part: str, *, is_needed: bool = False) -> Iterator[None]:
+    """The file is in use, as other processes can see; the lock ends with the process, however it ends.
+
+    Where it `is_needed`, an OSError if there is none to be had.
+    """
+    if fcntl is None:
+        if is_needed:
+            raise OSError("no locks on this system")
+        yield
+        return
+    descriptor = os.open(part, os.O_RDWR)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # taken, or a file system without locks
+            if is_needed:
+                raise
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process of this number runs here; where it cannot be told, yes."""
+    if fcntl is None:  # `os.kill(pid, 0)` asks on POSIX alone
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 def read(path: str | os.PathLike[str], kinds: Collection[str] | None = None) -> tuple[str, dict, dict[str, np.ndarray]]:
@@ -147,6 +237,8 @@ def _contents(file: BufferedReader, size: int) -> tuple[dict[str, str], dict[str
     is_plausible = 2 <= length <= min(size - 8, _LONGEST)
     _demand(is_plausible, f"it is not a safetensors file, or is cut short: {length} bytes of JSON in {size} bytes")
     text = file.read(length)
+    wrong = _too_many(text)
+    _demand(not wrong, f"its JSON has {wrong}")
     try:
         entries = _parsed(text.decode(), "its JSON")
     except UnicodeDecodeError:
@@ -163,6 +255,8 @@ def _contents(file: BufferedReader, size: int) -> tuple[dict[str, str], dict[str
     wanted = {*_SIGNED, "checksum"}
     _demand(metadata.keys() >= wanted, f"its metadata lack {_list(wanted - metadata.keys())}")
     _demand(metadata.keys() <= wanted, f"its metadata hold the unknown {_list(metadata.keys() - wanted)}")
+    n_arrays = len(entries)
+    _demand(n_arrays <= _MOST_ARRAYS, f"it has {n_arrays} arrays, where at most {_MOST_ARRAYS} are read")
     places = _places(entries, size - 8 - length)
     arrays = {}
     for name, (dtype, shape) in places.items():
@@ -171,35 +265,54 @@ def _contents(file: BufferedReader, size: int) -> tuple[dict[str, str], dict[str
         _demand(file.readinto(raw) == raw.size, "it was cut short while it was read")
     _demand(metadata["checksum"] == _checksum(metadata, arrays), "corrupted: its contents do not match its checksum")
     for name, array in arrays.items():
-        _demand(_is_valid(array), f"the array {name[:200]!r} holds bytes that are neither true nor false")
+        if not _is_valid(array):
+            raise BadFile(f"the array {name[:200]!r} holds bytes that are neither true nor false. {_DAMAGED}")
     return metadata, arrays
+
+
+def _too_many(text: bytes) -> str:
+    """What there is too much of to parse, if anything. Commas and colons within text count too: they cost nothing."""
+    for sign, most, what in ((b",", _MOST_VALUES, "values"), (b":", _MOST_KEYS, "keys")):
+        if (n := text.count(sign)) > most:
+            return f"{n} {what}, more than {most},"
+    return ""
 
 
 def _places(entries: dict[str, Any], size: int) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
     """The dtype and shape of each array in the order of their bytes, which fill `size` without gap or overlap."""
     for name, entry in entries.items():
-        array = f"the array {name[:200]!r}"
-        _demand(isinstance(entry, dict) and entry.keys() == _ENTRY, f"{array} is not described by {_list(_ENTRY)}")
-        is_known = isinstance(entry["dtype"], str) and entry["dtype"] in _DTYPES
-        _demand(is_known, f"{array} has the unknown dtype {repr(entry['dtype'])[:200]}")
-        shape, offsets = entry["shape"], entry["data_offsets"]
-        _demand(_are_sizes(shape) and len(shape) <= _MOST_AXES, f"{array} has the shape {repr(shape)[:200]}")
-        _demand(_are_sizes(offsets) and len(offsets) == 2, f"{array} has the offsets {repr(offsets)[:200]}")
-        itemsize = _DTYPES[entry["dtype"]].itemsize
-        # Axes of length 0 left out, as NumPy does: the others alone must not overflow.
-        is_possible = math.prod(n for n in shape if n > 0) * itemsize <= sys.maxsize
-        _demand(is_possible, f"{array} has the shape {repr(shape)[:200]}, larger than any array")
-        needed, given = math.prod(shape) * itemsize, offsets[1] - offsets[0]
-        _demand(needed == given, f"{array} needs {needed} bytes for its shape, and its offsets give it {given}")
+        if wrong := _wrong_with(entry):  # in words only where there is something: there may be very many arrays
+            raise BadFile(f"the array {name[:200]!r} {wrong}. {_DAMAGED}")
     end = 0
     order = sorted(entries, key=lambda name: entries[name]["data_offsets"])
     for name in order:
         begin, stop = entries[name]["data_offsets"]
-        _demand(begin == end, f"the array {name[:200]!r} begins at byte {begin}, and the one before it ends at {end}")
+        if begin != end:
+            where = f"begins at byte {begin}, and the one before it ends at {end}"
+            raise BadFile(f"the array {name[:200]!r} {where}. {_DAMAGED}")
         end = stop
     _demand(end <= size, f"it is cut short: {end} bytes of arrays announced, {size} found")
     _demand(end == size, f"{size - end} bytes follow the last array")
     return {name: (_DTYPES[entries[name]["dtype"]], tuple(entries[name]["shape"])) for name in order}
+
+
+def _wrong_with(entry: Any) -> str:
+    """What is wrong with the description of an array by itself, if anything."""
+    if not isinstance(entry, dict) or entry.keys() != _ENTRY:
+        return f"is not described by {_list(_ENTRY)}"
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
+        return f"has the unknown dtype {repr(dtype)[:200]}"
+    if not _are_sizes(shape) or len(shape) > _MOST_AXES:
+        return f"has the shape {repr(shape)[:200]}"
+    if not _are_sizes(offsets) or len(offsets) != 2:
+        return f"has the offsets {repr(offsets)[:200]}"
+    itemsize = _DTYPES[dtype].itemsize
+    # Axes of length 0 left out, as NumPy does: the others alone must not overflow.
+    if math.prod(n for n in shape if n > 0) * itemsize > sys.maxsize:
+        return f"has the shape {repr(shape)[:200]}, larger than any array"
+    needed, given = math.prod(shape) * itemsize, offsets[1] - offsets[0]
+    return "" if needed == given else f"needs {needed} bytes for its shape, and its offsets give it {given}"
 
 
 def _parsed(text: str, what: str) -> dict[str, Any]:
