@@ -1,8 +1,11 @@
 """Tables for serving: the numbers of the model, from NumPy alone."""
 
+import io
+import json
 import pathlib
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -128,3 +131,180 @@ def test_what_cannot_be_written_or_read_says_so(served, tmp_path):
         served.predict({"far": [0.0]})
     with pytest.raises(ValueError, match="must have 6 columns"):
         served.predict(np.zeros((3, 2)))
+
+
+@pytest.fixture(scope="module")
+def members(model, tmp_path_factory):
+    """The members of a file of tables, by name."""
+    path = tmp_path_factory.mktemp("members") / "m.npz"
+    model.to_tables(path)
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
+def written(path, members, save=np.savez, **changes):
+    """A file of these members, with some entries of the header changed."""
+    header = json.loads(members["header"].tobytes())
+    for place, value in changes.items():
+        at, (*keys, last) = header, place.split("__")
+        for key in keys:
+            at = at[int(key) if key.isdigit() else key]
+        if value is KeyError:
+            del at[last]
+        else:
+            at[int(last) if last.isdigit() else last] = value
+    save(path, **members | {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)})
+    return path
+
+
+def refusal(path):
+    with pytest.raises(serving.BadTables) as caught:
+        serving.load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("format", 2, "it has the format 2, wanted 1"),
+        ("format", KeyError, "its header has no format"),
+        ("sources", KeyError, "its header must have constants, format"),
+        ("sources", "size", "its sources are not a list of names"),
+        ("sources__1", "size", "its sources are not distinct"),
+        ("extra", 1, "its header must have"),
+        ("inputs", {}, "its inputs or terms are no list"),
+        ("inputs__0", None, "its input 0 must have centre"),
+        ("inputs__0__step", 0.0, "a scale and a step above 0"),
+        ("inputs__0__scale", -1.0, "a scale and a step above 0"),
+        ("inputs__0__scale", True, "must have finite numbers"),
+        ("inputs__0__tail", -1.0, "a tail of at least 0"),
+        ("inputs__0__low", "0", "must have finite numbers"),
+        ("inputs__0__centre", 10**400, "must have finite numbers"),
+        ("inputs__0__centre", float("nan"), "its header holds NaN"),
+        ("inputs__0__source", "nowhere", "its input 0 is of no source"),
+        ("inputs__0__source", ["size"], "its input 0 is of no source"),
+        ("inputs__0__part", "century", "the unknown part 'century'"),
+        ("inputs__0__part", "hour", "other levels than its part of a time"),
+        ("inputs__2__levels", ["a"], "a table of 5 rows, for 1 levels"),
+        ("inputs__2__levels", [None, "b", "c"], "neither text nor numbers"),
+        ("inputs__2__words", {"x": 3}, "words for other levels than its own"),
+        ("inputs__2__words", {"x": -1}, "words for other levels than its own"),
+        ("terms__0__inputs", [-1], "not of some of the inputs"),
+        ("terms__0__inputs", [99], "not of some of the inputs"),
+        ("terms__0__inputs", [], "not of some of the inputs"),
+        ("terms__0__at", [-1], "reads columns that its inputs' tables do not have"),
+        ("terms__0__at", [10_000], "reads columns that its inputs' tables do not have"),
+        ("terms__0__n", 0, "its term 0 has 0 products"),
+        ("terms__0__n", 1.0, "its term 0 has 1.0 products"),
+        ("terms__0__output", 1, "is of the output 1"),
+        ("terms__0__output", -1, "is of the output -1"),
+        ("constants", [], "its constants are no numbers"),
+        ("constants__0", None, "its constants are no numbers"),
+        ("is_mean", "yes", "neither true nor false"),
+        ("missing", "NA", "its words for missing values are not a list of text"),
+    ],
+)
+def test_each_false_claim_of_a_header_is_refused(members, tmp_path, place, value, words):
+    assert words in refusal(written(tmp_path / "m.npz", members, **{place: value}))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("table/0", lambda t: np.where(np.arange(len(t))[:, None] == 3, np.nan, t), "not finite"),
+        ("table/0", lambda t: t + np.float32(np.inf), "not finite"),
+        ("table/0", lambda t: t * 0 + np.float32(3e38), "larger than 1e+37"),
+        ("table/0", lambda t: t.astype(np.float64), "must be <f4 of 2 axes, is float64"),
+        ("table/0", lambda t: t[:, 0], "must be <f4 of 2 axes"),
+        ("table/0", lambda t: t[:3], "a table of 3 rows"),
+        ("table/0", lambda t: t[:, :-1], "reads columns that its inputs' tables do not have"),
+        ("table/0", lambda t: None, "it lacks 'table/0'"),
+        ("header", lambda h: None, "it lacks 'header'"),
+        ("header", lambda h: h[:-1], "its header is not valid JSON"),
+        ("header", lambda h: np.frombuffer(b'{"a": 1, "a": 2}', np.uint8), "stands there twice"),
+        ("header", lambda h: np.frombuffer(b"[" * 100_000, np.uint8), "too large to be loaded here (RecursionError)"),
+        ("header", lambda h: np.frombuffer(b"[" + b"0," * 5_000_000 + b"0]", np.uint8), "its header is too long"),
+        ("table/99", lambda _: np.zeros(3), "the unknown member 'table/99.npy'"),
+        ("unused", lambda _: np.zeros(3), "the unknown member 'unused.npy'"),
+    ],
+)
+def test_each_wrong_array_is_refused(members, tmp_path, name, change, words):
+    changed = members | {name: change(members.get(name))}
+    np.savez(tmp_path / "m.npz", **{key: array for key, array in changed.items() if array is not None})
+    assert words in refusal(tmp_path / "m.npz")
+
+
+def test_terms_whose_products_are_too_large_are_refused(members, tmp_path):
+    """Each table is within single precision, their product is not."""
+    header = json.loads(members["header"].tobytes())
+    pair = next(term for term in header["terms"] if len(term["inputs"]) > 1)
+    large = {f"table/{i}": np.full_like(members[f"table/{i}"], 1e30) for i in pair["inputs"]}
+    np.savez(tmp_path / "m.npz", **members | large)
+    assert "has terms larger than 1e+37" in refusal(tmp_path / "m.npz")
+
+
+def test_a_small_archive_of_much_takes_no_memory(members, tmp_path):
+    path = tmp_path / "m.npz"
+    np.savez_compressed(path, **members, unused=np.zeros(2**25))  # 256 MB in 256 KB
+    code = (
+        "import resource, runpy, sys, types\n"
+        "serving = types.SimpleNamespace(**runpy.run_path(sys.argv[2]))\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try: serving.load(sys.argv[1])\n"
+        "except serving.BadTables as error: print(error)\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)"
+    )
+    command = [sys.executable, "-c", code, str(path), serving.__file__]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "is packed or locked" in said[0]
+    assert float(said[1]) < 50.0
+    content = bytearray(written(path, members).read_bytes())
+    sizes = content.index(b"PK\1\2") + 20  # of the first member in the list of them: packed, and unpacked
+    content[sizes : sizes + 8] = 2 * (2**31 - 1).to_bytes(4, "little")
+    path.write_bytes(content)
+    assert "its members are larger than the file" in refusal(path)
+
+
+def test_what_is_no_archive_of_tables_is_refused(members, tmp_path):
+    path = tmp_path / "m.npz"
+    whole = written(path, members).read_bytes()
+    empty = io.BytesIO()
+    zipfile.ZipFile(empty, "w").close()
+    again = io.BytesIO()
+    with zipfile.ZipFile(again, "w") as archive:
+        archive.writestr("header.npy", b"")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("header.npy", b"")
+    for content, words in {
+        b"": "it is not an archive",
+        b"PK": "it is not an archive",
+        whole[:-1]: "it is not an archive",
+        whole[: len(whole) // 2]: "it is not an archive",
+        whole.replace(b"NUMPY", b"NAMPY", 1): "it cannot be read (Bad CRC-32",
+        b"x" + whole[40:]: "it cannot be read",
+        empty.getvalue(): "it is not an archive",  # 22 bytes
+        b" " * 100 + empty.getvalue(): "it lacks 'header'",
+        again.getvalue(): "stands there twice",
+    }.items():
+        path.write_bytes(content)
+        assert words in refusal(path)
+    with pytest.raises(FileNotFoundError):
+        serving.load(tmp_path / "nowhere.npz")
+
+
+def test_the_same_model_is_the_same_tables_whenever_they_are_written(model, tmp_path, monkeypatch):
+    model.to_tables(tmp_path / "a.npz")
+    # an archive holds times of day
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    monkeypatch.setattr("time.localtime", lambda *_: (2033, 5, 18, 3, 33, 20, 2, 138, 0))
+    model.to_tables(tmp_path / "b.npz")
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_tables_beyond_single_precision_are_not_written(tmp_path):
+    x, y = table(200, 4)
+    model = vb.AdditiveRegressor(clusters=[("size",)], random_state=0).fit(x, 1e60 * y)
+    with pytest.raises(ValueError, match=r"tables of 'size' must be within 1e\+37, the range of single precision: fit"):
+        model.to_tables(tmp_path / "m.npz")
+    assert not (tmp_path / "m.npz").exists()

@@ -72,3 +72,4 @@ class Checkpoint:
         """The fit is done."""
         self._entries = {}
         self.path.unlink(missing_ok=True)
+        storage.sweep(self.path)

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from vertebra.column import BOOLEAN_WORDS, MISSING_WORDS
 from vertebra.explanation import Explanations
 from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
-from vertebra.serving import FORMAT
+from vertebra.serving import FORMAT, LARGEST
 from vertebra.storage import put
 from vertebra.surface import TermSurface
 
@@ -59,7 +59,13 @@ def to_tables(model: Any, path: str | os.PathLike[str]) -> None:
     inputs, arrays = [], {}
     for i, column in enumerate(columns):
         weights = np.concatenate([np.zeros((len(basis.systems[i].kind), 0)), *pieces[i]], axis=1)
-        low, step, arrays[f"table/{i}"] = _table(model, i, weights)
+        low, step, values = _table(model, i, weights)
+        if not (np.abs(values) <= LARGEST).all():
+            raise ValueError(
+                f"The tables of {column.name!r} must be within {LARGEST:g}, the range of single precision: fit `y` in "
+                "larger units."
+            )
+        arrays[f"table/{i}"] = values.astype(np.float32)
         inputs.append(
             {
                 "name": column.name,
@@ -113,14 +119,14 @@ def _table(model: Any, i: int, weights: Float[np.ndarray, "k n"]) -> tuple[float
 
     special = at([np.nan, -1.0 if column.levels else np.nan])
     if column.levels:
-        return 0.0, 1.0, np.concatenate([at(np.arange(float(len(column.levels)))), special]).astype(np.float32)
+        return 0.0, 1.0, np.concatenate([at(np.arange(float(len(column.levels)))), special])
     low, n = system.low, FEWEST_STEPS
     while True:
         nodes = np.linspace(low, low + system.width, n + 1)
         values, middle = at(nodes), at(0.5 * (nodes[1:] + nodes[:-1]))
         away = np.abs(0.5 * (values[1:] + values[:-1]) - middle).max(axis=0)
         if n >= MOST_STEPS or (away <= BETWEEN * np.abs(values).max(axis=0, initial=1e-300)).all():
-            return low, system.width / n, np.concatenate([values, special]).astype(np.float32)
+            return low, system.width / n, np.concatenate([values, special])
         n *= 2
 
 

@@ -12,8 +12,11 @@ levels never seen.
 True
 """
 
+import io
 import json
+import math
 import os
+import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -23,25 +26,220 @@ import numpy as np
 FORMAT = 1
 # Rows that are worked on together: few enough that what is looked up stays near the processor.
 CHUNK = 4096
+# What a file may hold: a list of its members of so many bytes (some 80 each), a header of so many, and so many values
+# in it, which take a hundred bytes each once parsed.
+MOST_LISTED, LONGEST_HEADER, MOST_VALUES = 4 * 2**20, 64 * 2**20, 4_000_000
+MOST_ROWS = 2**21  # of a table: the levels of a category, of which a fit takes a million
+# Products of so large numbers, and sums of some, are within single precision, which ends at 3e38.
+LARGEST = 1e37
+# The parts of a time, and how many levels each has; "time" itself is a number.
+PARTS = {"time": 0, "month": 12, "weekday": 7, "hour": 24}
+
+
+class BadTables(ValueError):
+    """The file cannot be loaded; the message says why, and what to do.
+
+    >>> np.array([1.0, 2.0]).tofile("broken.npz")
+    >>> vb.serving.load("broken.npz")
+    Traceback (most recent call last):
+    ...
+    vertebra.serving.BadTables: broken.npz: ...
+    """
 
 
 def load(path: str | os.PathLike[str]) -> "Served":
-    """The model in a file; nothing in the file is run.
+    """The model in a file; nothing in the file is run, and anything odd about it is refused with `BadTables`.
 
     >>> vb.serving.load("model.npz").sources[:3]
     ['x0', 'x1', 'x2']
     """
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    header = json.loads(bytes(arrays.pop("header")).decode())
-    if header["format"] != FORMAT:
-        raise ValueError(
-            f"{os.fspath(path)} has the format {header['format']}, wanted {FORMAT}: write the tables again."
-        )
-    missing = frozenset(header["missing"])
-    inputs = [_Input(record, arrays[f"table/{i}"], missing) for i, record in enumerate(header["inputs"])]
-    terms = [_Term(int(t["output"]), tuple(t["inputs"]), tuple(t["at"]), int(t["n"])) for t in header["terms"]]
-    return Served(header["sources"], inputs, terms, np.array(header["constants"]), bool(header["is_mean"]))
+    try:
+        with open(path, "rb") as file:
+            members = _members(file, os.fstat(file.fileno()).st_size)
+        return _served(members)
+    except BadTables as error:
+        raise BadTables(f"{os.fspath(path)}: {error}") from None
+    except (MemoryError, RecursionError) as error:
+        raise BadTables(f"{os.fspath(path)}: it is too large to be loaded here ({type(error).__name__}).") from None
+
+
+def _demand(holds: Any, wrong: str) -> None:
+    if not holds:
+        raise BadTables(f"{wrong}. The file is damaged or is not one of tables: write it again with `to_tables`.")
+
+
+def _members(file: Any, size: int) -> dict[str, bytes]:
+    """The bytes of every member, which are stored as they are: no member is larger than the file."""
+    # The list of members is at the end: 22 bytes that say how long it is. What would say so otherwise, for archives of
+    # gigabytes, is not read.
+    file.seek(max(size - 42, 0))
+    end = file.read()[-42:]
+    is_zip = len(end) == 42 and end[20:24] == b"PK\5\6" and end[:4] != b"PK\6\7"
+    _demand(is_zip, "it is not an archive of NumPy's arrays, or is cut short")
+    _demand(int.from_bytes(end[32:36], "little") <= MOST_LISTED, "it has too many members")
+    members: dict[str, bytes] = {}
+    try:
+        with zipfile.ZipFile(file) as archive:
+            listed = archive.infolist()
+            for each in listed:
+                is_stored = each.compress_type == zipfile.ZIP_STORED and each.file_size == each.compress_size
+                _demand(is_stored and not each.flag_bits & 1, f"its member {each.filename[:100]!r} is packed or locked")
+            _demand(sum(each.file_size for each in listed) <= size, "its members are larger than the file")
+            for each in listed:
+                _demand(each.filename not in members, f"its member {each.filename[:100]!r} stands there twice")
+                members[each.filename] = archive.read(each)
+    except (
+        zipfile.BadZipFile,
+        NotImplementedError,
+        RuntimeError,
+        EOFError,
+        OSError,
+        ValueError,
+        OverflowError,
+    ) as error:
+        if isinstance(error, BadTables):
+            raise
+        _demand(False, f"it cannot be read ({error})")
+    return members
+
+
+def _array(members: dict[str, bytes], name: str, dtype: str, n_axes: int) -> np.ndarray:
+    """An array of this type, whose shape is that of its bytes."""
+    _demand(f"{name}.npy" in members, f"it lacks {name!r}")
+    content = io.BytesIO(members.pop(f"{name}.npy"))
+    try:
+        version = np.lib.format.read_magic(content)
+        header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, is_fortran, found = header(content)
+    except Exception as error:  # the text of a header is parsed as Python's, which fails in many ways
+        shape, is_fortran, found = (), False, f"no array ({type(error).__name__})"
+    _demand(found == np.dtype(dtype) and len(shape) == n_axes, f"{name!r} must be {dtype} of {n_axes} axes, is {found}")
+    data = content.read()
+    needed = math.prod(shape) * np.dtype(dtype).itemsize
+    # a table that no term reads has rows and no columns: no bytes that could say how many
+    is_whole = all(0 <= n <= max(len(data), MOST_ROWS) for n in shape) and needed == len(data)
+    _demand(is_whole, f"{name!r} has the shape {shape}, which {len(data)} bytes are not")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
+
+
+def _header(text: bytes) -> dict[str, Any]:
+    """The header as JSON has it, no key twice, and no NaN."""
+
+    def unique(pairs: list) -> dict:
+        found = dict(pairs)
+        _demand(len(found) == len(pairs), "a key of its header stands there twice")
+        return found
+
+    def no_number(name: str) -> None:
+        _demand(False, f"its header holds {name}")
+
+    is_short = len(text) <= LONGEST_HEADER and text.count(b",") + text.count(b":") <= MOST_VALUES
+    _demand(is_short, "its header is too long")
+    try:
+        header = json.loads(text.decode(), object_pairs_hook=unique, parse_constant=no_number)
+    except BadTables:
+        raise
+    except ValueError as error:
+        _demand(False, f"its header is not valid JSON ({error})")
+    _demand(isinstance(header, dict), "its header is not a JSON object")
+    return header
+
+
+def _served(members: dict[str, bytes]) -> "Served":
+    """The model, if each part is what it should be and they fit together."""
+    header = _header(_array(members, "header", "|u1", 1).tobytes())
+    _demand("format" in header, "its header has no format")
+    form = header["format"]
+    _demand(_is_whole(form, 1), f"it has the format {str(form)[:100]}, wanted {FORMAT}")
+    if form != FORMAT:
+        raise BadTables(f"it has the format {form}, wanted {FORMAT}: write the tables again.")
+    _hold(header, {"format", "sources", "inputs", "terms", "constants", "is_mean", "missing"}, "its header")
+    sources, missing, constants = header["sources"], header["missing"], header["constants"]
+    _demand(_are_texts(sources) and sources, "its sources are not a list of names")
+    _demand(len(set(sources)) == len(sources), "its sources are not distinct")
+    _demand(_are_texts(missing), "its words for missing values are not a list of text")
+    _demand(
+        isinstance(constants, list) and constants and all(map(_is_number, constants)), "its constants are no numbers"
+    )
+    _demand(isinstance(header["is_mean"], bool), "its is_mean is neither true nor false")
+    _demand(isinstance(header["inputs"], list) and isinstance(header["terms"], list), "its inputs or terms are no list")
+    inputs = []
+    for i, record in enumerate(header["inputs"]):
+        table = _array(members, f"table/{i}", "<f4", 2)
+        _check_input(record, table, f"its input {i}", sources)
+        inputs.append(_Input(record, table, frozenset(missing)))
+    _demand(not members, f"it has the unknown member {next(iter(members), '')[:100]!r}")
+    terms = [_term(record, inputs, len(constants), f"its term {k}") for k, record in enumerate(header["terms"])]
+    for output, constant in enumerate(constants):
+        sizes = [_largest(term, inputs) for term in terms if term.output == output]
+        _demand(all(size <= LARGEST for size in sizes), f"its output {output} has terms larger than {LARGEST:g}")
+        _demand(math.isfinite(abs(constant) + sum(sizes)), f"its output {output} is not finite")
+    return Served(sources, inputs, terms, np.array(constants, dtype=np.float64), header["is_mean"])
+
+
+def _check_input(record: Any, table: np.ndarray, what: str, sources: list[str]) -> None:
+    names = {"name", "source", "part", "levels", "words", "centre", "scale", "tail", "low", "step"}
+    _hold(record, names, what)
+    _demand(isinstance(record["name"], str), f"{what} has no name")
+    _demand(record["source"] in sources, f"{what} is of no source")
+    levels, words, part = record["levels"], record["words"], record["part"]
+    are_levels = isinstance(levels, list) and all(isinstance(v, str | bool) or _is_number(v) for v in levels)
+    _demand(are_levels, f"{what} has levels that are neither text nor numbers")
+    _demand(
+        part is None or (isinstance(part, str) and part in PARTS), f"{what} is the unknown part {str(part)[:100]!r}"
+    )
+    _demand(part is None or len(levels) == PARTS[part], f"{what} has other levels than its part of a time")
+    are_words = isinstance(words, dict) and all(_is_whole(code, 0, len(levels) - 1) for code in words.values())
+    _demand(are_words, f"{what} has words for other levels than its own")
+    numbers = {name: record[name] for name in ("centre", "scale", "tail", "low", "step")}
+    _demand(all(map(_is_number, numbers.values())), f"{what} must have finite numbers, has {numbers}")
+    is_scaled = numbers["scale"] > 0.0 and numbers["step"] > 0.0 and numbers["tail"] >= 0.0
+    _demand(is_scaled, f"{what} must have a scale and a step above 0, and a tail of at least 0, has {numbers}")
+    # a number: the ends of one step at least; then for both missing and never seen
+    wanted = len(table) == len(levels) + 2 if levels else len(table) >= 4
+    _demand(wanted, f"{what} has a table of {len(table)} rows, for {len(levels)} levels")
+    is_tame = not table.size or (np.isfinite(table).all() and float(np.abs(table).max()) <= LARGEST)
+    _demand(is_tame, f"{what} has a table with numbers that are not finite, or larger than {LARGEST:g}")
+
+
+def _term(record: Any, inputs: "list[_Input]", n_outputs: int, what: str) -> "_Term":
+    _hold(record, {"output", "inputs", "at", "n"}, what)
+    _demand(_is_whole(record["output"], 0, n_outputs - 1), f"{what} is of the output {str(record['output'])[:100]}")
+    places, at, n = record["inputs"], record["at"], record["n"]
+    are_inputs = isinstance(places, list) and places and all(_is_whole(i, 0, len(inputs) - 1) for i in places)
+    _demand(are_inputs and len(set(places)) == len(places), f"{what} is not of some of the inputs")
+    _demand(_is_whole(n, 1) and (n == 1 or len(places) > 1), f"{what} has {str(n)[:100]} products")
+    are_columns = isinstance(at, list) and len(at) == len(places) and all(_is_whole(k, 0) for k in at)
+    is_inside = are_columns and all(k + n <= inputs[i].n_columns for i, k in zip(places, at, strict=True))
+    _demand(is_inside, f"{what} reads columns that its inputs' tables do not have")
+    return _Term(record["output"], tuple(places), tuple(at), n)
+
+
+def _largest(term: "_Term", inputs: "list[_Input]") -> float:
+    """How large a term can be: its products, each at its largest, added up."""
+    product = np.ones(term.n)
+    for i, place in zip(term.inputs, term.at, strict=True):
+        own = inputs[i].table[:, place : place + term.n]
+        with np.errstate(over="ignore"):
+            product = product * np.abs(own).max(axis=0, initial=0.0).astype(np.float64)
+    return float(product.sum())
+
+
+def _hold(record: Any, names: set[str], what: str) -> None:
+    _demand(isinstance(record, dict) and record.keys() == names, f"{what} must have {', '.join(sorted(names))}")
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
+def _is_whole(value: Any, low: int, high: int | float = math.inf) -> bool:
+    return type(value) is int and low <= value <= high
+
+
+def _is_number(value: Any) -> bool:
+    """A finite one; not every whole number is a floating-point number."""
+    return type(value) in (int, float) and abs(value) <= 1.7e308
 
 
 class _Term(NamedTuple):
@@ -64,7 +262,7 @@ class _Input:
         self.missing = missing  # what text writes where there is no value, spaces around it aside
         self.is_category = bool(record["levels"])
         self.table = np.ascontiguousarray(table)
-        self.n = len(table) - 2
+        self.n, self.n_columns = len(table) - 2, table.shape[1]
         if not self.is_category:
             # beside each value the way to the next one; none from the last, nor from missing
             rise = np.diff(table, axis=0, append=0.0)
