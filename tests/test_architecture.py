@@ -10,7 +10,8 @@ PACKAGE = pathlib.Path(vertebra.__file__).parent
 # Rooms from the ground up: a room may import only from rooms before it.
 ROOMS = [
     {"parameters", "noise", "skeleton", "metrics", "datasets", "activations", "polynomials", "column", "storage"}
-    | {"control", "diagnostics", "labels", "serving", "meeting", "devices", "outputs", "threads", "weighting", "folds"},
+    | {"control", "diagnostics", "labels", "serving", "meeting", "devices", "outputs", "threads", "weighting", "folds"}
+    | {"claims"},
     {"encoding", "distributions", "kernels", "systems", "profile", "display", "table", "checkpoint", "cluster"},
     {"likelihoods", "blocks", "evidence", "survey", "parquet"},
     {"network", "sums", "terms", "working", "predictive"},

@@ -36,14 +36,27 @@ class Checkpoint:
         self._written = time.monotonic()
         if self.path.exists():
             _, header, arrays = storage.read(self.path, [KIND])
-            if header.get("about") != self.about:
+            entries = header.get("entries")
+            if header.keys() != {"about", "entries"} or not isinstance(entries, dict):
+                raise self.bad("it must hold what it is about, and entries")
+            if header["about"] != self.about:
                 raise ValueError(
                     f"{self.path}: this is the checkpoint of another fit (other data, settings or seeds). Remove it, "
                     "or name another file."
                 )
-            for name, facts in header["entries"].items():
-                own = {key.removeprefix(name + "/"): a for key, a in arrays.items() if key.startswith(name + "/")}
-                self._entries[name] = Entry(facts, own)
+            for name, facts in entries.items():
+                if not isinstance(facts, dict):
+                    raise self.bad(f"the facts of {name[:100]!r} are not an object")
+                self._entries[name] = Entry(facts, {})
+            for full, array in arrays.items():
+                name, _, key = full.rpartition("/")
+                if name not in self._entries:
+                    raise self.bad(f"the array {full[:100]!r} belongs to no entry")
+                self._entries[name].arrays[key] = array
+
+    def bad(self, what: str) -> storage.BadFile:
+        """The error to raise where an entry is not what this fit would have kept."""
+        return storage.BadFile(f"{self.path}: {what}. Remove the checkpoint: the fit then begins from the start.")
 
     def get(self, name: str) -> Entry | None:
         """What was kept under a name, by this process or by one before it."""

@@ -19,7 +19,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 from threadpoolctl import ThreadpoolController
 
 from vertebra import cluster
-from vertebra.checkpoint import Checkpoint
+from vertebra.checkpoint import Checkpoint, Entry
 from vertebra.conjugate import MAX_FEATURES, closed_form, closed_form_of, has_closed_form, n_joint_features
 from vertebra.devices import apart, cut, everywhere, home, is_key, mesh_for, padded
 from vertebra.likelihoods import Likelihood
@@ -391,6 +391,7 @@ class _Run:
         mine = (keys[1:], self.held) if self.settings.stacked else (keys[1], self.held[0])
         self.state = start(self.settings, params, *mine)
         self._is_resumed = False
+        self._kept: Checkpoint | None = None  # what the run goes on from
 
     def about(self, *facts: Any) -> dict[str, Any]:
         """What tells this run from another: data, settings, seeds."""
@@ -406,15 +407,42 @@ class _Run:
         """Goes on where a run before this one was; returns how many rounds are done, the diverged ones included."""
         self._is_resumed = True
         entry = None if kept is None else kept.get("training")
-        own = [] if entry is None else [entry.arrays[str(k)] for k in range(len(entry.arrays))]
         # one process keeps the state, which all share
         leaves, shape = jax.tree.flatten(self.state)
         blank = [np.asarray(_plain(leaf)) for leaf in leaves]
+        own = [] if kept is None or entry is None else self._checked(kept, entry, blank)
         given = cluster.from_first(own, blank) if cluster.place()[1] > 1 else own
         if given:
             placed = [_like(leaf, array) for leaf, array in zip(leaves, given, strict=True)]
             self.state = jax.tree.unflatten(shape, placed)
         return int(np.max(np.asarray(self.state.turn)))
+
+    def _checked(self, kept: Checkpoint, entry: Entry, blank: list[np.ndarray]) -> list[np.ndarray]:
+        """The arrays of a state, if a run like this one could have kept them."""
+        names = [str(k) for k in range(len(blank))]
+        found = [entry.arrays[name] for name in names if name in entry.arrays]
+        if len(found) != len(blank) or entry.arrays.keys() != set(names):
+            raise kept.bad(f"the state must have {len(blank)} arrays, got {len(entry.arrays)}")
+        for name, array, like in zip(names, found, blank, strict=True):
+            if array.shape != like.shape or array.dtype != like.dtype:
+                got = f"{array.shape} and {array.dtype}"
+                raise kept.bad(f"the state's array {name} must be of {like.shape} and {like.dtype}, got {got}")
+        state = jax.tree.unflatten(jax.tree.structure(self.state), found)
+        most = self.asked.n_rounds
+        whole = {"turn": most + MAX_RETRIES, "round": most, "best_round": most, "n_retries": MAX_RETRIES + 1}
+        is_sound = {
+            name: np.min(getattr(state, name)) >= 0 and np.max(getattr(state, name)) <= n for name, n in whole.items()
+        }
+        is_sound["held"] = np.array_equal(np.ravel(state.held), np.ravel(self.held))
+        is_sound["rate_factor"] = np.all((state.rate_factor > 0.0) & (state.rate_factor <= 1.0))
+        is_sound["best_score"] = not np.any(np.isnan(state.best_score) | (state.best_score == np.inf))
+        for name in ("params", "best"):
+            is_sound[name] = all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(getattr(state, name)))
+        is_sound["optimiser"] = not any(np.isnan(leaf).any() for leaf in jax.tree.leaves(state.optimiser))
+        if wrong := [name for name, holds in is_sound.items() if not holds]:
+            raise kept.bad(f"the state's {', '.join(wrong)} cannot be those of a run of {most} rounds")
+        self._kept = kept
+        return found
 
     def keep(self, kept: Checkpoint) -> None:
         """Writes the whole state down: parameters, optimiser, keys, and where in the data it is."""
@@ -463,6 +491,12 @@ class _Run:
         scores = [float(outcome.best_score) for outcome in outcomes]
         _check_outcome(scores, outcomes, None if asked.optimiser is not None else asked.learning_rate)
         fitted = [eqx.combine(outcome.best, part) for outcome, part in zip(outcomes, rests, strict=True)]
+        if self._kept is not None:
+            # the best state may be one that a file gave: it must be one that says something of rows
+            alone, keys = settings._replace(mesh=None), [jr.split(outcome.key)[1] for outcome in outcomes]
+            again = [_rescore(alone, f, data, key, k) for f, key, k in zip(fitted, keys, held, strict=True)]
+            if not all(np.isfinite(score) for score, said in zip(again, scores, strict=True) if math.isfinite(said)):
+                raise self._kept.bad("the state's best network says nothing finite")
         evidences: Sequence[float | None] = [None] * len(fitted)
         unseen = tuple(fold == int(k) for k in held)
         if self.last_layer:

@@ -20,6 +20,7 @@ from vertebra.activations import as_activation
 from vertebra.blocks import FeatureBlock, FunctionBlock, InducingPointBlock, spread_points
 from vertebra.distributions import (
     Dropout,
+    Full,
     Gaussian,
     Normal,
     PointMass,
@@ -555,6 +556,22 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
         if h is not None:
             h = _mean_of(stack, h) if any(map(_starts_from_data, layers[level + 1 :])) else None
     return Network(skeleton, tuple(stacks))
+
+
+def least_size(skeleton: Skeleton, layers: Sequence[Layer]) -> int:
+    """How many numbers the largest arrays of `build(skeleton, layers)` have, without building them."""
+    total, width, sizes, parents = 0, 1, skeleton.sizes, skeleton.parents
+    for level, layer in enumerate(layers):
+        n_nodes, n = sizes[level + 1], max(map(len, parents[level])) * width
+        for block in layer.features:
+            # w or z; with a kernel one draw is a cosine and a sine
+            total += n_nodes * (block.r // 2) * n
+            n = block.r
+        q = layer.posterior
+        is_full = isinstance(q, Gaussian) and isinstance(q.covariance, Full)
+        total += n_nodes * layer.width * n * (1 + n if is_full else 1)
+        width = layer.width
+    return total
 
 
 def _stack(

@@ -28,6 +28,8 @@ from vertebra.parameters import double
 
 # Of one latent function, and of several together: a power of two, for Sobol' points.
 N_POINTS, N_JOINT = 100, 128
+# Rates of counts beyond e^LARGEST_RATE are as if they were that: their squares are still numbers, and no count is.
+LARGEST_RATE = 350.0
 # Rows worked on at once.
 CHUNK = 2048
 
@@ -48,7 +50,7 @@ class Predictive(NamedTuple):
         match self.likelihood:
             case Poisson():
                 # E e^f = e^{m + v/2}
-                return np.exp(self.f_mean + 0.5 * self.f_variance)
+                return np.exp(np.minimum(self.f_mean + 0.5 * self.f_variance, LARGEST_RATE))
             case Bernoulli() | Categorical():
                 return self.probabilities()
         return self.f_mean[:, :: self.likelihood.latent_per_target]
@@ -141,7 +143,8 @@ class Predictive(NamedTuple):
         """Equally likely values of f, latent functions independent."""
         n_latent = self.f_mean.shape[1]
         standard = normal_points(N_POINTS if n_latent == 1 else N_JOINT, n_latent)
-        return self.f_mean[rows][None] + np.sqrt(self.f_variance[rows])[None] * standard[:, None, :]
+        f = self.f_mean[rows][None] + np.sqrt(self.f_variance[rows])[None] * standard[:, None, :]
+        return np.minimum(f, LARGEST_RATE) if isinstance(self.likelihood, Poisson) else f
 
     def _over_f(self, ask):
         """What a likelihood says over the values of f, some rows at a time, in double precision."""

@@ -340,8 +340,9 @@ def _repeated(names: Sequence[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-# A quoted name, a sign, or a bare word: the text form's whole grammar.
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[=+();]|[^\s=+();"]+')
+# A quoted name, a sign, or a bare word: the text form's whole grammar. A quote that never ends is a token to the end,
+# so that no text is gone over more than once; it is refused as a name.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*\\?(?:"|$)|[=+();]|[^\s=+();"]+')
 _BARE = re.compile(r"[^\s=+();\"]+")
 
 
