@@ -1,8 +1,10 @@
 """Rows that are read from files: the same answers as from memory, whatever the files, and within bounds."""
 
+import copy
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -21,7 +23,7 @@ import pytest
 from own import Beta
 
 import vertebra as vb
-from vertebra import parquet, passes, stream, survey
+from vertebra import parquet, passes, storage, stream, survey
 from vertebra.checkpoint import Checkpoint
 from vertebra.inference import fit_stream
 from vertebra.parquet import ahead, uniform
@@ -506,6 +508,60 @@ def test_passes_over_files_that_were_cut_off_go_on_and_end_the_same(folder, tmp_
     np.testing.assert_array_equal(again.predict(x), whole.predict(x))
     for one, other in zip(again._surface.terms.roots, whole._surface.terms.roots, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.fixture(scope="module")
+def cut_off(folder, tmp_path_factory):
+    """The checkpoint of a fit that was killed in the midst of its passes."""
+    path = tmp_path_factory.mktemp("cut") / "state.vertebra"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vertebra.passes.CHUNK", 64)
+        patch.setattr("vertebra.checkpoint.EVERY", 0.0)
+        patch.setattr(stream.StreamedRows, "read", _breaking(stream.StreamedRows.read, at=20))
+        with pytest.raises(Killed):
+            vb.AdditiveRegressor(random_state=0, checkpoint=path).fit(folder, "price")
+    return storage.read(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda h, a: h.pop("entries"), "it must hold what it is about, and entries"),
+        (lambda h, a: h.update(entries=[1]), "it must hold what it is about, and entries"),
+        (lambda h, a: h["entries"].update(survey=3), "the facts of 'survey' are not an object"),
+        (lambda h, a: a.update({"nobody/0": np.zeros(1)}), "the array 'nobody/0' belongs to no entry"),
+        (lambda h, a: h["entries"]["survey"].pop("facts"), "the survey lacks facts"),
+        (lambda h, a: h["entries"]["survey"]["facts"].pop(), "facts must be a list of"),
+        (lambda h, a: h["entries"]["survey"]["facts"][0].update(kind="x"), "the kind of a column must be known"),
+        (lambda h, a: h["entries"]["survey"]["facts"][0].update(source="x"), "facts must be of the table's columns"),
+        (lambda h, a: h["entries"]["survey"]["facts"][0]["moments"].update(square=-1.0), "those of numbers"),
+        (lambda h, a: h["entries"]["survey"].update(n_rows=10**9), "the number of rows must be a whole number from 2"),
+        (lambda h, a: a["survey/sample numbers"].__setitem__(0, -1), "sample numbers must hold finite numbers from 0"),
+        (lambda h, a: a.update({"survey/sample numbers": a["survey/sample numbers"][:-1]}), "rows must be"),
+        (lambda h, a: a["survey/sample rows"].__setitem__(slice(0, 64), 7), "its survey is not one of these files"),
+        (
+            lambda h, a: a.update({"survey/sample rows": a["survey/sample rows"][:100]}),
+            "its survey is not one of these",
+        ),
+        (lambda h, a: h["entries"]["pass 0"].update(position=-1), "its position must be a whole number of at least 0"),
+        (lambda h, a: h["entries"]["pass 0"].update(is_done=1), "is_done must be true or false"),
+        (lambda h, a: a.pop("pass 0/0"), "there is no array '0'"),
+        (lambda h, a: a.update({"pass 0/0": np.zeros((1, 2, 3))}), "0 must be of the shape"),
+        (lambda h, a: a["pass 0/0"].__setitem__(..., np.nan), "0 must hold finite numbers"),
+    ],
+)
+def test_a_checkpoint_that_this_fit_would_not_have_kept_is_refused(
+    folder, cut_off, tmp_path, monkeypatch, change, words
+):
+    monkeypatch.setattr("vertebra.passes.CHUNK", 64)
+    kind, header, arrays = copy.deepcopy(cut_off)
+    change(header, arrays)
+    path = tmp_path / "state.vertebra"
+    storage.write(path, kind, header, arrays)
+    with pytest.raises(storage.BadFile, match=re.escape(words)) as caught:
+        vb.AdditiveRegressor(random_state=0, checkpoint=path).fit(folder, "price")
+    assert str(caught.value).startswith(f"{path}: ")
+    assert str(caught.value).endswith("Remove the checkpoint: the fit then begins from the start.")
 
 
 def _breaking(read, at: int):

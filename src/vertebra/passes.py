@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from vertebra import cluster
-from vertebra.checkpoint import Checkpoint
+from vertebra import claims, cluster
+from vertebra.checkpoint import Checkpoint, Entry
 from vertebra.column import Column, Level, codes_of, levels_of, read
 from vertebra.encoding import N_FOLDS, CrossFitted, Tally, cross_fit, tally
 from vertebra.parquet import CALIBRATED, FOLDED, SAMPLED, Batch, Parquet, ahead, uniform
@@ -174,7 +174,7 @@ class Training:
         if self.checkpoint is None:
             return
         before = self.checkpoint.get("basis")
-        if before is not None and before.facts["digest"] != digest:
+        if before is not None and before.facts.get("digest") != digest:
             for k in itertools.count(self._n_passes):
                 if self.checkpoint.get(f"pass {k}") is None:
                     break
@@ -187,12 +187,49 @@ class Training:
         # a process that died before it kept them needs the others to find them again
         if not all(cluster.gathered_json(entry is not None)) or entry is None:
             return None
-        facts, targets = ([Facts.from_json(each) for each in entry.facts[name]] for name in ("facts", "targets"))
-        sample, held = (
-            Taken(entry.arrays[f"{name} numbers"], _from_bytes(entry.arrays[f"{name} rows"].tobytes()))
-            for name in ("sample", "held")
-        )
-        return self._weighed(facts, targets, Weights(*entry.facts["weights"]), sample, held)
+        try:
+            return self._known(entry)
+        except (ValueError, OSError, MemoryError) as error:  # pyarrow's own are of these
+            raise self.checkpoint.bad(f"its survey is not one of these files ({error})") from error
+
+    def _known(self, entry: Entry) -> "Known":
+        """A survey from a checkpoint, if one of these files could have found it."""
+        kept = claims.record(entry.facts, "the survey", ("facts", "targets", "weights"))
+        asked = dict.fromkeys(self.targets, "category" if self.is_class else "number")
+        found = []
+        for name, blank in ("facts", begin(self.inputs, self.feature_types)), ("targets", begin(self.targets, asked)):
+            own = [Facts.from_json(each) for each in claims.listed(kept[name], name, len(blank))]
+            is_same = [(a.source, a.wanted) for a in own] == [(b.source, b.wanted) for b in blank]
+            claims.demand(is_same, name, "of the table's columns", [each.source for each in own])
+            found.append(own)
+        arrays, taken = claims.Arrays(entry.arrays), []
+        for name in ("sample", "held"):
+            numbers = arrays.take(f"{name} numbers", None, kind="i8", low=0, high=self.table.n_rows - 1)
+            content = arrays.take(f"{name} rows", None, kind="u1", low=0, high=255)
+            rows = _from_bytes(content.tobytes())
+            rows.validate(full=True)
+            schema = self._schema()
+            claims.demand(rows.schema.equals(schema), f"{name} rows", "of the table's columns", rows.schema.names)
+            claims.demand(rows.num_rows == len(numbers), f"{name} rows", f"{len(numbers)} rows", rows.num_rows)
+            taken.append(Taken(claims.rising(numbers, f"{name} numbers", strictly=True), rows))
+        arrays.check_all_taken()
+        claims.demand(len(taken[0].numbers) > 0, "the sample", "of some rows", 0)
+        return self._weighed(*found, self._weights(kept["weights"]), *taken)
+
+    def _weights(self, kept: Any) -> Weights:
+        """What is known of the weights, from a checkpoint."""
+        n, *numbers, are_whole = claims.listed(kept, "the weights", len(Weights._fields))
+        n = claims.whole(n, "the number of rows", 2, self.table.n_rows)
+        largest, smallest, total, square = (claims.number(each, "a sum of weights", 0) for each in numbers)
+        # Σ w² ≤ Σ w ≤ n of weights over the largest, and (Σ w)² ≤ n Σ w²
+        fits = 0 < smallest <= largest and 1 <= total <= n * (1 + 1e-9) and total**2 <= n * square * (1 + 1e-9)
+        claims.demand(fits and square <= total * (1 + 1e-9), "the weights", "those of rows", kept)
+        return Weights(n, largest, smallest, total, square, claims.flag(are_whole, "whether weights are whole"))
+
+    def _schema(self) -> Any:
+        """Of the columns in use, as pyarrow has them."""
+        schema = self.table.dataset.schema
+        return type(schema).empty_table(schema).select(self.used).schema
 
     def _keep(self, known: "Known", tallied: Weights) -> None:
         if self.checkpoint is None:
@@ -239,10 +276,17 @@ class Training:
         """Sums over all rows but those set aside, of all processes; `work` has some rows and their weights."""
         name, self._n_passes = f"pass {self._n_passes}", self._n_passes + 1
         entry = None if self.checkpoint is None else self.checkpoint.get(name)
-        before = [] if entry is None else [entry.arrays[str(k)] for k in range(len(entry.arrays))]
-        if entry is not None and entry.facts["is_done"]:
-            return cluster.summed(before)
-        skipped = 0 if entry is None else entry.facts["position"]
+        sums = lambda batch: work(batch, self.fitted_weights(batch))  # noqa: E731
+        before, skipped = [], 0
+        if self.checkpoint is not None and entry is not None:
+            # what some rows give tells the shapes
+            first = next(_small(self.table.batches(self.used)))
+            try:
+                before, skipped, is_done = _kept_sums(entry, [np.shape(each) for each in sums(first)])
+            except ValueError as error:
+                raise self.checkpoint.bad(f"the sums of {name} are not those of this fit ({error})") from error
+            if is_done:
+                return cluster.summed(before)
 
         def keep(total: Sums, n_done: int, *, is_done: bool = False) -> None:
             if not is_done and n_done % PROGRESS == 0:
@@ -252,7 +296,6 @@ class Training:
                 self.checkpoint.put(name, facts, {str(k): each for k, each in enumerate(total)})
 
         parts = itertools.islice(_small(ahead(self.table.batches(self.used))), skipped, None)
-        sums = lambda batch: work(batch, self.fitted_weights(batch))  # noqa: E731
         total = added(sums, parts, cores(), before=before, after=keep)
         keep(total, 0, is_done=True)
         return cluster.summed(total)
@@ -262,8 +305,7 @@ class _Collected:
     """The rows of smallest hash, so many of those that may be chosen: a uniform sample, whoever reads which."""
 
     def __init__(self, training: Training, purpose: int, n_most: int):
-        schema = training.table.dataset.schema
-        self.schema = type(schema).empty_table(schema).select(training.used).schema
+        self.schema = training._schema()
         self.purpose, self.seed, self.n_most = purpose, training.seed, n_most
         self.limit = 1.0
         self.rows: Any = None
@@ -292,6 +334,16 @@ class _Collected:
         numbers = [np.frombuffer(each, dtype=np.int64) for each in cluster.gathered(own.numbers.tobytes())]
         first, *others = [Taken(*each) for each in zip(numbers, tables, strict=True)]
         return self._smallest(first.joined(others))[0].in_order()
+
+
+def _kept_sums(entry: Entry, shapes: Sequence[tuple[int, ...]]) -> tuple[Sums, int, bool]:
+    """The sums of a pass from a checkpoint, of how many chunks they are, and whether of all."""
+    facts, arrays = claims.record(entry.facts, "the pass", ("position", "is_done")), claims.Arrays(entry.arrays)
+    position, is_done = claims.whole(facts["position"], "its position"), claims.flag(facts["is_done"], "is_done")
+    limits: Any = dict(low=-claims.FINITE, high=claims.FINITE)
+    sums = [arrays.take(str(k), *shape, **limits) for k, shape in enumerate(shapes)]
+    arrays.check_all_taken()
+    return sums, position, is_done
 
 
 def _to_bytes(table: Any) -> bytes:

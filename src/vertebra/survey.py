@@ -5,15 +5,17 @@ the quartiles of numbers with far tails, which a sample of rows gives.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
+from vertebra import claims
 from vertebra.column import (
+    FEATURE_TYPES,
     PARTS,
     UNSEEN,
     Column,
@@ -179,9 +181,32 @@ class Facts:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, d: Mapping[str, Any]) -> "Facts":
-        parts = {name: (low, high) for name, (low, high) in d["parts"].items()}
-        return cls(**{**d, "moments": Moments(**d["moments"]), "parts": parts})
+    def from_json(cls, d: Any) -> "Facts":
+        """The facts that `to_json` wrote, or a ValueError: a checkpoint may come from anyone."""
+        claims.record(d, "the facts of a column", [each.name for each in fields(cls)])
+        own = claims.record(d["moments"], "the moments", [each.name for each in fields(Moments)])
+        moments = Moments(**{name: claims.number(value, f"the moments' {name}") for name, value in own.items()})
+        is_sound = moments.weight >= 0.0 and moments.square >= 0.0 and moments.low <= moments.high
+        claims.demand(is_sound, "the moments", "those of numbers", moments)
+        claims.demand(isinstance(d["parts"], dict), "the parts of a datetime", "an object", d["parts"])
+        parts = {}
+        for name, pair in d["parts"].items():
+            low, high = claims.listed(pair, "a part's codes", 2)
+            parts[claims.one_of(name, "a part", PARTS)] = claims.number(low, name), claims.number(high, name)
+        for level in claims.listed(d["levels"], "the levels"):
+            claims.demand(isinstance(level, str | int | float), "a level", "text or a number", level)
+        for name in ("wanted", "kind"):
+            claims.demand(d[name] is None or d[name] in FEATURE_TYPES, f"the {name} of a column", "known", d[name])
+        return cls(
+            claims.text(d["source"], "the source"),
+            d["wanted"],
+            d["kind"],
+            claims.flag(d["is_time"], "is_time"),
+            claims.flag(d["has_missing"], "has_missing"),
+            moments,
+            d["levels"],
+            parts,
+        )
 
 
 def begin(sources: Sequence[str], feature_types: Any) -> list[Facts]:
