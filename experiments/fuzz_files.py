@@ -11,7 +11,9 @@ Mutants are loaded one after another by a process that may take 1 GiB more than 
 """
 
 import argparse
+import atexit
 import copy
+import functools
 import importlib.util
 import io
 import json
@@ -38,7 +40,7 @@ RESULTS = ROOT / "experiments/results"
 N_MUTANTS, N_QUICK = 5000, 50
 MEMORY = 2**30  # bytes that loading and predicting may take besides what the process has
 SECONDS = 60.0  # for one mutant: the slowest that load take a few
-N_A_PROCESS = 500  # mutants; each new shape leaves a compiled program behind
+N_A_PROCESS = 1250  # mutants; each new shape leaves a compiled program behind
 KINDS = ("terms", "classes", "counts", "uneven noise", "network", "hybrid", "ensemble", "npz", "checkpoint")
 SAVED = {"classes": "three_classes", "uneven noise": "uneven_noise"}  # what `tests/files/write.py` calls them
 OWN_ERRORS = (vb.BadFile, serving.BadTables, vb.Diverged)
@@ -356,18 +358,15 @@ def work(folder: pathlib.Path, name: str, seed: int, start: int, stop: int) -> N
 def one(task: Task) -> dict[str, Any]:
     """All mutants of a kind, by one process after another: one that dies or hangs is a fault, and the next goes on."""
     counts = {"refused": 0, "loaded": 0, "faults": 0, "slowest_seconds": 0.0}
-    with tempfile.TemporaryDirectory() as own:
-        folder = pathlib.Path(own) / "files"
-        write_files(folder)
-        done = 0
-        while done < task.mutants:
-            stop = min(done + N_A_PROCESS, task.mutants)
-            for number, outcome, seconds, words in _lines(folder, task, done, stop):
-                done = number + 1
-                counts["faults" if outcome == "fault" else outcome] += 1
-                counts["slowest_seconds"] = max(counts["slowest_seconds"], seconds)
-                if outcome == "fault":
-                    print(f"{task.kind} {number}: {words}", flush=True)
+    folder, done = files(), 0
+    while done < task.mutants:
+        stop = min(done + N_A_PROCESS, task.mutants)
+        for number, outcome, seconds, words in _lines(folder, task, done, stop):
+            done = number + 1
+            counts["faults" if outcome == "fault" else outcome] += 1
+            counts["slowest_seconds"] = max(counts["slowest_seconds"], seconds)
+            if outcome == "fault":
+                print(f"{task.kind} {number}: {words}", flush=True)
     return counts
 
 
@@ -397,8 +396,14 @@ def _lines(folder: pathlib.Path, task: Task, start: int, stop: int):
                 return
 
 
-def write_files(folder: pathlib.Path) -> None:
+@functools.cache
+def files() -> pathlib.Path:
+    """A folder with files of every kind, made once and removed at the end."""
+    own = tempfile.TemporaryDirectory()
+    atexit.register(own.cleanup)
+    folder = pathlib.Path(own.name) / "files"
     subprocess.run([sys.executable, str(ROOT / "tests/files/write.py"), str(folder)], check=True, capture_output=True)
+    return folder
 
 
 def main() -> None:
@@ -415,10 +420,8 @@ def main() -> None:
         work(pathlib.Path(folder), name, *map(int, numbers))
         return
     if options.show:
-        with tempfile.TemporaryDirectory() as own:
-            write_files(pathlib.Path(own) / "files")
-            number = int(options.show[1])
-            work(pathlib.Path(own) / "files", options.show[0], options.seed, number, number + 1)
+        number = int(options.show[1])
+        work(files(), options.show[0], options.seed, number, number + 1)
         return
     from runner import run
 

@@ -214,7 +214,7 @@ class Training:
             taken.append(Taken(claims.rising(numbers, f"{name} numbers", strictly=True), rows))
         arrays.check_all_taken()
         claims.demand(len(taken[0].numbers) > 0, "the sample", "of some rows", 0)
-        return self._weighed(*found, self._weights(kept["weights"]), *taken)
+        return self._weighed(found[0], found[1], self._weights(kept["weights"]), taken[0], taken[1])
 
     def _weights(self, kept: Any) -> Weights:
         """What is known of the weights, from a checkpoint."""
