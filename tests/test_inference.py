@@ -1,5 +1,8 @@
 """Doubly stochastic inference: unbiased, fast to start again, robust, and equal to closed forms where these exist."""
 
+import dataclasses
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,7 +13,7 @@ import pytest
 from own import Beta, Logarithms
 
 import vertebra as vb
-from vertebra import inference
+from vertebra import inference, storage, training
 from vertebra.inference import Diverged
 from vertebra.objective import minibatch_elbo, step_noise
 from vertebra.predictive import Predictive, sample_of
@@ -663,3 +666,72 @@ def test_predictions_of_many_sizes_compile_nothing_anew(name):
 def test_a_hundred_sizes_are_a_few_programs():
     assert len({padded_size(n) for n in range(1, 101)}) == 4
     assert len({padded_size(n) for n in range(1, 10_001)}) == 30
+
+
+@pytest.fixture(scope="module")
+def cut_off(tmp_path_factory):
+    """A run of training that was stopped: how it is called, and its checkpoint."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 2))
+    y = np.sin(x[:, 0]) + 0.1 * rng.standard_normal(64)
+    network = vb.build(vb.chain(2, 2), vb.mean_field([3, 1]), key=jr.key(0))
+
+    def stop(progress):
+        if progress.step >= 30:
+            raise InterruptedError
+
+    def run(path, callback=lambda _: False):
+        return vb.fit(
+            network, vb.Gaussian(), x, y, key=jr.key(1), n_steps=60, n_rounds=6, checkpoint=path, callback=callback
+        )
+
+    path = tmp_path_factory.mktemp("cut") / "fit.checkpoint"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vertebra.checkpoint.EVERY", 0.0)
+        with pytest.raises(InterruptedError):
+            run(path, stop)
+    return run, storage.read(path)
+
+
+def places_of(arrays):
+    """Where the fields of the state lie among its arrays: those of whole numbers and scores by their order."""
+    fields = [field.name for field in dataclasses.fields(training.State)]
+    n, first = len(arrays), fields.index("best")
+    last = {name: n - len(fields) + k for k, name in enumerate(fields) if k > first}
+    # params, optimiser and best come in several arrays; as many params as best
+    scalars = fields[fields.index("held") : first]
+    n_params = min(last.values()) - next(k for k in range(n) if arrays[f"training/{k}"].dtype == bool) - 1
+    at = last | {"best": min(last.values()) - n_params}
+    at |= {name: at["best"] - len(scalars) + k for k, name in enumerate(scalars)}
+    return {name: f"training/{k}" for name, k in at.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda a, at: a.pop("training/0"), "the state must have"),
+        (lambda a, at: a.update({"training/999": np.zeros(1)}), "the state must have"),
+        (lambda a, at: a.update({"training/0": np.zeros((7, 7), np.float32)}), "the state's array 0 must be of"),
+        (lambda a, at: a.update({"training/0": a["training/0"].astype(np.float64)}), "the state's array 0 must be of"),
+        (lambda a, at: a["training/0"].__setitem__(..., np.nan), "the state's params cannot be those of a run of 6"),
+        (lambda a, at: a[at["turn"]].__setitem__(..., -1), "the state's turn cannot be"),
+        (lambda a, at: a[at["round"]].__setitem__(..., 10**6), "the state's round cannot be"),
+        (lambda a, at: a[at["held"]].__setitem__(..., 5), "the state's held cannot be"),
+        (lambda a, at: a[at["rate_factor"]].__setitem__(..., 0.0), "the state's rate_factor cannot be"),
+        (lambda a, at: a[at["best_score"]].__setitem__(..., np.inf), "the state's best_score cannot be"),
+        (
+            # nothing is better than such a score, so that the state beside it is what the run would end with
+            lambda a, at: (a[at["best_score"]].__setitem__(..., 1e30), a[at["best"]].__setitem__(..., 1e30)),
+            "the state's best network says nothing finite",
+        ),
+    ],
+)
+def test_a_checkpoint_that_this_run_would_not_have_kept_is_refused(cut_off, tmp_path, change, words):
+    run, (kind, header, arrays) = cut_off
+    arrays = {name: array.copy() for name, array in arrays.items()}
+    change(arrays, places_of(arrays))
+    path = tmp_path / "fit.checkpoint"
+    storage.write(path, kind, header, arrays)
+    with pytest.raises(storage.BadFile, match=re.escape(words)) as caught:
+        run(path)
+    assert str(caught.value).startswith(f"{path}: ")

@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import vertebra as vb
+from vertebra.encoding import Encoding
 from vertebra.metrics import coverage
 from vertebra.prediction import conformal_factor
+from vertebra.predictive import Predictive
 from vertebra.storage import BadFile
 
 CITIES = {"Bergen": 0.0, "Oslo": 3.0, "Tromsø": -1.0, "Trondheim": -3.0}
@@ -809,3 +811,19 @@ def test_five_hundred_levels_that_say_nothing_are_not_found_to_act(seed):
     y = np.sin(6.0 * x["size"]) + 0.5 * rng.standard_normal(1500)
     model = vb.AdditiveRegressor(random_state=0).fit(x, y)
     assert model.clusters_ == [("size",)]
+
+
+def test_rates_of_counts_and_inputs_beyond_all_bounds_are_numbers():
+    """e^800 is none, nor is the product of two inputs of 1e200 sds."""
+    predictive = Predictive(vb.Poisson(), np.array([[0.0], [800.0]]), np.array([[0.0], [1e9]]))
+    for answer in (
+        predictive.mean(),
+        predictive.epistemic(),
+        predictive.aleatoric(),
+        predictive.quantiles(np.array([0.1, 0.9])),
+    ):
+        assert np.isfinite(answer).all()
+    assert predictive.mean()[0] == 1.0
+    encoding = Encoding((None, np.array([5.0, 6.0, 7.0])), np.array([-4.0, np.nan]), (False, False))
+    rows = np.array([[1e200, 0.0], [-1e200, -1.0], [np.nan, np.nan], [3.0, 0.0]])
+    np.testing.assert_array_equal(encoding(rows), [[1e9, 5.0], [-1e9, 7.0], [-4.0, 6.0], [3.0, 5.0]])
