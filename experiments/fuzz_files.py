@@ -194,7 +194,7 @@ def _change_array(rng: np.random.Generator, arrays: dict[str, np.ndarray]) -> No
 
 
 def _any(rng: np.random.Generator, values: Any) -> Any:
-    return values[int(rng.integers(len(values)))]
+    return copy.deepcopy(values[int(rng.integers(len(values)))])  # what is changed later is not the next mutant's
 
 
 def sealed(contents: Contents, rng: np.random.Generator) -> bytes:
