@@ -153,8 +153,10 @@ def test_files_of_older_versions_load_and_say_what_they_said(path, written):
         if ask == "predict":
             assert found == answers[ask]
         else:
-            # sums in another order, by another LAPACK or XLA: networks are in double precision too
-            np.testing.assert_allclose(found, answers[ask], rtol=1e-6, atol=1e-9)
+            # sums in another order, by another LAPACK or XLA: networks are in double precision too. Means over several
+            # latents were taken at 100 points paired at random, with errors of up to 0.007
+            several = path.parent.name == "0.1" and path.stem in ("three_classes", "uneven_noise")
+            np.testing.assert_allclose(found, answers[ask], rtol=1e-6, atol=0.01 if several else 1e-9)
 
 
 @pytest.mark.parametrize("path", sorted(FILES.glob("*/*.npz")), ids=lambda path: f"{path.parent.name} {path.stem}")
@@ -317,8 +319,9 @@ def test_a_model_loaded_and_saved_twice_gives_the_same_bytes(name, tmp_path):
     assert all((tmp_path / f"{k}.vertebra").read_bytes() == first for k in range(3))
     vb.load(tmp_path / "0.vertebra").save(tmp_path / "again.vertebra")
     assert (tmp_path / "again.vertebra").read_bytes() == first
-    # all that 0.1 had written is there, and nothing else
+    # all that 0.1 had written is there, and nothing else but settings that it did not have
     before, after = read(FILES / f"0.1/{name}.vertebra"), read(tmp_path / "0.vertebra")
+    before[1]["params"]["weights"] = "auto"
     assert after[:2] == before[:2]
     assert all(after[2][key].tobytes() == array.tobytes() for key, array in before[2].items())
 
