@@ -37,6 +37,8 @@ from vertebra.table import Schema, opened, wanted_kinds
 MOST_LEVELS = 1_000_000
 # Numbers that lie further from the mean than so many sds have far tails.
 FAR = 6.0
+# Squares of larger numbers, so many of them, need not be finite.
+LARGE = 1e140
 
 
 @dataclass
@@ -71,6 +73,16 @@ class Moments:
             self.mean + share * apart,
             self.square + other.square + apart * apart * self.weight * share,
         )
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether numbers can have these; sums of very large ones overflow."""
+        are_finite = all(map(math.isfinite, (self.weight, self.low, self.high)))
+        if not are_finite or self.weight < 0.0 or self.low > self.high:
+            return False
+        if max(abs(self.low), abs(self.high)) > LARGE:
+            return True
+        return math.isfinite(self.mean) and math.isfinite(self.square) and self.square >= 0.0
 
     @property
     def sd(self) -> float:
@@ -185,9 +197,9 @@ class Facts:
         """The facts that `to_json` wrote, or a ValueError: a checkpoint may come from anyone."""
         claims.record(d, "the facts of a column", [each.name for each in fields(cls)])
         own = claims.record(d["moments"], "the moments", [each.name for each in fields(Moments)])
-        moments = Moments(**{name: claims.number(value, f"the moments' {name}") for name, value in own.items()})
-        is_sound = moments.weight >= 0.0 and moments.square >= 0.0 and moments.low <= moments.high
-        claims.demand(is_sound, "the moments", "those of numbers", moments)
+        are_numbers = all(type(value) in (int, float) for value in own.values())
+        claims.demand(are_numbers and Moments(**own).is_sound, "the moments", "those of numbers", own)
+        moments = Moments(**own)
         claims.demand(isinstance(d["parts"], dict), "the parts of a datetime", "an object", d["parts"])
         parts = {}
         for name, pair in d["parts"].items():
