@@ -5,6 +5,10 @@ import pathlib
 # Most of a test's time is compilation: leave the costly optimisations of generated code out.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
+# And none twice: workers, and interpreters that tests start, share what was compiled.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
 import jax
 import jax.random as jr
 import numpy as np

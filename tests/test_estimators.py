@@ -378,7 +378,7 @@ def test_a_linear_model_that_does_better_is_a_reason_to_look_again():
 
 
 @pytest.mark.parametrize("kind", ["numbers", "categories", "classes"])
-def test_copies_of_an_input_are_read_once_and_named(kind):
+def test_copies_of_an_input_are_read_once_and_named(kind, tmp_path):
     rng = np.random.default_rng(0)
     code = rng.integers(0, 4, 500)
     value = np.array(["p", "q", "r", "s"])[code] if kind == "categories" else rng.standard_normal(500)
@@ -392,6 +392,8 @@ def test_copies_of_an_input_are_read_once_and_named(kind):
     assert "again, too are copies of first, which alone is read" in str(model.diagnostics_)
     # a new row in which they differ goes by the first
     np.testing.assert_array_equal(model.predict(x), model.predict(x.assign(again=x["again"].to_numpy()[::-1])))
+    model.save(tmp_path / "model.vertebra")
+    np.testing.assert_array_equal(vb.load(tmp_path / "model.vertebra").predict(x), model.predict(x))
     # asked for, a copy is used
     asked = type(model)(clusters=[("again",)], random_state=0).fit(x, model.predict(x))
     assert asked.clusters_ == [("again",)]

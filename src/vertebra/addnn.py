@@ -320,7 +320,7 @@ def _data(x, weight, levels, working, *, rough: bool, degree: int = DEGREE, idle
     """Rows with the functions of every input; one that is `idle` has none, as if it did not vary."""
     settings: dict[str, Any] = dict(rough=rough, degree=degree)
     systems = tuple(
-        system_of(np.zeros(len(x)), weight) if i in idle else system_of(column, weight, n, **settings)
+        system_of(np.zeros(len(x)) if i in idle else column, weight, n, **settings)
         for i, (column, n) in enumerate(zip(x.T, levels, strict=True))
     )
     return _Data(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], working)
