@@ -5,7 +5,8 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test check docs examples bench reproduce reproduce-quick clean
 
-demo: $(READY)
+# What a newcomer needs: the library and its report, without PyTorch and checkers.
+demo: $(VENV)/.demo
 	$(BIN)/vertebra demo
 
 test: $(READY)
@@ -42,10 +43,17 @@ reproduce: $(VENV)/.peers
 clean:
 	rm -rf $(VENV) site demo-output
 
-$(READY): pyproject.toml
+$(VENV)/.made:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Vertebra needs Python 3.11 or newer: make PYTHON=python3.12 …")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	touch $@
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --editable '.[report]'
+	touch $@
+
+$(READY): pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet torch==2.13.0 && $(BIN)/python -m pip install --quiet --editable '.[oracles,experiments]' \
 		|| echo 'torch or gpytorch could not be installed: the tests against them in tests/test_oracles.py will skip.'

@@ -4,6 +4,7 @@ posterior of all coefficients, hyper-parameters by evidence and averaged over.
 Where the noise is not Gaussian, the same on the working response of iterated reweighting, up to the best Gaussian q.
 """
 
+import copy
 import enum
 import math
 from collections.abc import Callable, Sequence
@@ -118,13 +119,13 @@ def fit_additive(
     fitted to all.
     """
     levels = [0] * x.shape[1] if n_levels is None else n_levels
+    # what a copy says has been said
+    idle = set() if clusters is not None else set(copies_of(x))
     if mains is Mains.LINES:
-        clusters = [(i,) for i in range(x.shape[1])]
+        clusters = [(i,) for i in range(x.shape[1]) if i not in idle]
     asked: dict[str, Any] = dict(clusters=clusters, within=within, enough=enough)
     more = 0 if everything is None else _more_degrees(everything.n_rows)
     degree = 1 if mains is Mains.LINES else DEGREE + more
-    # what a copy says has been said
-    idle = set() if clusters is not None else set(copies_of(x))
     data = _data(x, weight, levels, working, rough=False, degree=degree, idle=idle)
     f, variance, start = working.start, np.zeros_like(working.start), ()
     stay = tuple((i,) for i, system in enumerate(data.systems) if system.is_alive) if mains is Mains.ALL else ()
@@ -178,7 +179,7 @@ def fit_additive(
     is_checked = calibrate and clusters is None and _has_much_freedom(basis, variance, weight, variances)
     if is_checked and isinstance(working, Plain):
         report("checking intervals on rows left out")
-        settings: dict[str, Any] = dict(n_levels=n_levels, within=within, enough=enough, calibrate=False)
+        settings: dict[str, Any] = dict(n_levels=n_levels, within=within, mains=mains, enough=enough, calibrate=False)
         factors = _overconfidence(x, working.y, weight, rng, settings)
         terms = terms._replace(roots=tuple(f * root for f, root in zip(factors, roots, strict=True)))
         variances, without = factors**2 * variances, (without[0], factors**2 * without[1])
@@ -201,13 +202,13 @@ class _Fit(NamedTuple):
         return {term: float(sum(np.sum(mean[place] ** 2) for mean in means)) for term, place in places}
 
 
-def _with_what_evidence_wants(data: _Data, fit: _Fit, before: Sequence[Term]) -> _Fit:
+def _with_what_evidence_wants(data: _Data, fit: _Fit, earlier: Sequence[Term]) -> _Fit:
     """The fit with those terms of an earlier one that it lacks, as far as its ELBO, fitted again, is higher with them.
 
     Where classes can be told apart for certain, rows say little near the fit, and tests of its own terms see nothing
     (Hauck & Donner): no term goes on the word of a test alone.
     """
-    lost = [t for t in before if t not in fit.basis.terms]
+    lost = [t for t in earlier if t not in fit.basis.terms]
     if not lost:
         return fit
 
@@ -217,8 +218,10 @@ def _with_what_evidence_wants(data: _Data, fit: _Fit, before: Sequence[Term]) ->
         found = _Fit(basis, *_reweight(data, basis, near.models, near.f, near.variance, N_REWEIGHTINGS // 2))
         return found, _elbo(data, found.f, found.variance, found.models)
 
+    # before the others: what a likelihood learns of its noise goes with the last fit
+    before = _elbo(data, fit.f, fit.variance, fit.models)
     best, elbo = fitted({*fit.basis.terms, *lost}, fit)
-    if elbo <= _elbo(data, fit.f, fit.variance, fit.models):
+    if elbo <= before:
         return fit
     for _ in range(MOST_TRIED):
         sizes = best.energies()
@@ -268,6 +271,8 @@ def _all_tested(data: _Data, structures: Sequence[Structure], fit: _Fit) -> tupl
 def _tests_without(data: _Data, latent: int, fit: _Fit, terms: Sequence[Term]) -> dict[Term, Score]:
     """Tests of some terms in one latent function, each against a fit without it, where that gives rows more weight."""
     found: dict[Term, Score] = {}
+    # what a likelihood learns of its noise on the way is not to stay
+    data = data._replace(working=copy.copy(data.working))
     before = data.working.responses(fit.f, fit.variance)[latent].w.sum()
     for block, place in zip(fit.basis.blocks, fit.basis.slices, strict=True):
         if block.term not in terms or len(found) == MOST_TRIED:

@@ -471,7 +471,7 @@ class Categorical(Likelihood):
         return jax.vmap(lambda level: jnp.sum(cumulative < level, axis=-1, keepdims=True).astype(f.dtype))(levels)
 
 
-Scaled = TypeVar("Scaled", Gaussian, HeteroscedasticGaussian, StudentT)
+_Scaled = TypeVar("_Scaled", Gaussian, HeteroscedasticGaussian, StudentT)
 
 
 def _normal_log_prob(y: Array, mean: Array, log_scale: Array) -> Array:
@@ -501,7 +501,7 @@ def _scale_of(y: np.ndarray, log_scale: Float[Array, "*k"] | None) -> Float[Arra
     return jnp.asarray(np.where(sd > 0, 0.5 * sd, 1.0), dtype=float)
 
 
-def _with_scale(likelihood: Scaled, y: np.ndarray) -> Scaled:
+def _with_scale(likelihood: _Scaled, y: np.ndarray) -> _Scaled:
     """The likelihood with a scale for every target; what else a subclass has stays."""
     log_scale = log_positive("scale", _scale_of(y, likelihood.log_scale))
     return eqx.tree_at(lambda own: own.log_scale, likelihood, log_scale, is_leaf=lambda leaf: leaf is None)

@@ -295,8 +295,12 @@ class UnevenNoise:
         return result
 
     def expected_log_prob(self, f, variance):
-        # at the mean of the second function, as its responses are
-        return -0.5 * sum(float(self.weight @ (np.log(n) + s / n)) for _, _, n, s in self._rows(f, variance))
+        total = 0.0
+        for node, share in zip(*_nodes(1), strict=True):
+            at = f.copy()
+            at[:, 1::2] += np.sqrt(variance[:, 1::2]) * node
+            total -= 0.5 * share * sum(self.weight @ (np.log(n) + s / n) for _, _, n, s in self._rows(at, variance))
+        return float(total)
 
     def of(self, y, weight):
         other = UnevenNoise(y, weight)
