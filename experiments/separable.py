@@ -21,7 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import vertebra as vb
 
 KINDS = ("numbers", "categories", "both", "ordered")
-SIZES, NOISES, SEEDS = (100, 300, 1000, 3000), (0.0, 0.1, 0.2, 0.3, 0.5), range(100, 110)
+SIZES, NOISES, SEEDS = (100, 300, 1000, 3000), (0.0, 0.1, 0.2, 0.3, 0.5), range(200, 210)
 N_TEST = 10_000
 # A model is behind from so much log loss on.
 BEHIND = 0.02

@@ -18,7 +18,7 @@ from scipy.special import expit, softmax
 
 import vertebra as vb
 
-SEEDS = range(100, 160)
+SEEDS = range(200, 260)
 SIZES = (200, 500, 1000, 3000)
 INPUTS = ("numbers", "rounded", "categories", "mixed")
 TARGETS = ("numbers", "rounded", "classes", "three classes", "counts")

@@ -397,3 +397,43 @@ def test_copies_of_an_input_are_read_once_and_named(kind, tmp_path):
     # asked for, a copy is used
     asked = type(model)(clusters=[("again",)], random_state=0).fit(x, model.predict(x))
     assert asked.clusters_ == [("again",)]
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_a_category_that_does_nothing_seems_to_do_nothing_where_rows_repeat(seed):
+    """What stands for a level is worked out from other rows, and a copy of a row is not another one."""
+    rng = np.random.default_rng(seed)
+    x = pd.DataFrame({"id": rng.integers(0, 150, 600).astype(str), "u": rng.standard_normal(600)})
+    y = rng.random(600) < 0.5
+    assert vb.AdditiveClassifier(random_state=0).fit(x, y, rng.integers(1, 4, 600)).clusters_ == []
+    assert vb.AdditiveClassifier(random_state=0).fit(pd.concat([x, x]), np.concatenate([y, y])).clusters_ == []
+
+
+def test_a_linear_model_replaces_no_curve_of_counts_that_is_likelier():
+    """The squared error of a rate is decided by a few rows; the density is not."""
+    rng = np.random.default_rng(0)
+    errors = []
+    for _ in range(5):
+        x = rng.standard_normal((200, 3))
+        y = rng.poisson(np.exp(np.sin(2 * x[:, 0])))
+        model = vb.AdditiveRegressor(likelihood="poisson", random_state=0).fit(x, y)
+        new = rng.standard_normal((2000, 3))
+        errors.append(rmse(np.exp(np.sin(2 * new[:, 0])), model.predict(new)))
+    # lines end at 0.75, curves near 0.27; now and then one runs away in the tails
+    assert np.median(errors) < 0.45
+
+
+def test_a_constant_target_does_not_keep_the_others_from_lines():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((90, 20))
+    y = 0.3 * x.sum(axis=1) + 1.5 * rng.standard_normal(90)
+    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, np.stack([y, np.full(90, 1e6 / 3)], axis=1))
+    scores = model.evaluation_.scores
+    assert scores["model"]["rmse 0"] < 1.02 * scores["linear"]["rmse 0"]
+
+
+def test_a_table_of_one_category_of_very_many_levels_can_be_fitted():
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"id": rng.integers(0, 100, 500).astype(str)})
+    assert vb.AdditiveRegressor(random_state=0).fit(x, rng.standard_normal(500)).evaluation_ is not None
+    assert vb.AdditiveClassifier(random_state=0).fit(x, rng.integers(0, 3, 500)).evaluation_ is not None

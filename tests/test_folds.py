@@ -1,24 +1,31 @@
 import numpy as np
 
-from vertebra.folds import folds_of, groups_of, runs_of
+from vertebra.folds import are_copies, folds_of, groups_of, runs_of
 from vertebra.tabular import MOST_PARTS, canonical
 
 
-def test_rows_that_are_equal_go_to_different_folds(rng):
-    matrix = np.repeat(rng.integers(0, 3, (40, 2)).astype(float), 4, axis=0)
-    matrix = matrix[np.lexsort(matrix.T)]
-    run, part = runs_of(matrix)
-    folds = folds_of(5, rng, matrix)
+def test_equal_rows_go_to_different_folds_and_copies_stay_together(rng):
+    inputs = np.sort(rng.integers(0, 8, 300)).astype(float)[:, None]
+    targets = rng.integers(0, 2, (300, 1)).astype(float)
+    targets[inputs[:, 0] < 3] = 1.0  # of these every row has the same target
+    order = np.lexsort((targets[:, 0], inputs[:, 0]))
+    inputs, targets = inputs[order], targets[order]
+    run, part = runs_of(inputs, targets)
+    folds = folds_of(5, rng, inputs, targets)
+    np.testing.assert_array_equal(are_copies(inputs, targets), inputs[:, 0] < 3)
     for k in range(run[-1] + 1):
         own = folds[run == k]
-        # as even as their number allows
         counts = np.bincount(own, minlength=5)
-        assert counts.max() - counts.min() <= 1
+        if inputs[run == k][0, 0] < 3:
+            assert (counts > 0).sum() == 1
+        else:
+            assert counts.max() - counts.min() <= 1  # as even as their number allows
         np.testing.assert_array_equal(part[run == k], np.arange(len(own)))
 
 
 def test_folds_of_different_rows_are_as_large_as_each_other(rng):
-    counts = np.bincount(folds_of(5, rng, rng.standard_normal((103, 2))))
+    x = rng.standard_normal((103, 2))
+    counts = np.bincount(folds_of(5, rng, x, x[:, :1]))
     assert counts.tolist() == sorted(counts, reverse=True)
     assert counts.max() - counts.min() == 1
 

@@ -21,10 +21,12 @@ from scipy import stats
 
 import vertebra as vb
 from vertebra.encoding import Encoding
+from vertebra.fitting import _in_order, _set_aside
 from vertebra.metrics import coverage
 from vertebra.prediction import conformal_factor
 from vertebra.predictive import Predictive
 from vertebra.storage import BadFile
+from vertebra.tabular import canonical
 
 CITIES = {"Bergen": 0.0, "Oslo": 3.0, "Tromsø": -1.0, "Trondheim": -3.0}
 GRADES = {"poor": -2.0, "fair": 0.0, "good": 2.0}
@@ -827,3 +829,31 @@ def test_rates_of_counts_and_inputs_beyond_all_bounds_are_numbers():
     encoding = Encoding((None, np.array([5.0, 6.0, 7.0])), np.array([-4.0, np.nan]), (False, False))
     rows = np.array([[1e200, 0.0], [-1e200, -1.0], [np.nan, np.nan], [3.0, 0.0]])
     np.testing.assert_array_equal(encoding(rows), [[1e9, 5.0], [-1e9, 7.0], [-4.0, 6.0], [3.0, 5.0]])
+
+
+def test_rows_set_aside_are_as_many_and_as_common_as_the_rows_are():
+    rng = np.random.default_rng(0)
+    tails = []
+    for seed in range(40):
+        x, y = rng.integers(0, 30, (400, 1)).astype(float), np.round(2.0 * rng.standard_normal((400, 1))) / 2.0
+        fitted, held = _set_aside(canonical(x, y, np.ones(400)), seed)
+        assert held.weight.sum() == 80
+        assert fitted.weight.sum() == pytest.approx(320)
+        tails.append(held.weight[np.abs(held.y[:, 0]) >= 1.5].sum() / 80)
+        scores = _in_order(np.abs(held.y), held.weight)
+        np.testing.assert_array_equal(
+            scores, np.sort(np.repeat(np.abs(held.y), held.weight.astype(int), axis=0), axis=0)
+        )
+    # P(|y| ≥ 1.5) is 0.21; 3,200 rows have a standard error of 0.007
+    assert np.mean(tails) == pytest.approx(0.211, abs=0.025)
+
+
+def test_conformal_intervals_hold_where_rows_repeat():
+    rng = np.random.default_rng(0)
+    covered = []
+    for seed in range(6):
+        x, y = rng.integers(0, 40, (3000, 1)).astype(float), np.round(2.0 * rng.standard_t(3, 3000)) / 2.0
+        model = vb.AdditiveRegressor(conformal=True, random_state=seed, remainder=False).fit(x[:600], y[:600])
+        lower, upper = model.predict_interval(x[600:], 0.9).T
+        covered.append(coverage(y[600:], lower, upper))
+    assert 0.89 < np.mean(covered) < 0.97

@@ -481,3 +481,26 @@ def test_a_wide_table_finds_the_same_terms_with_its_pairs_screened(rng, monkeypa
     screened, _ = structure.search(rows_of(x, y))
     assert set(screened.terms) == set(whole.terms)
     assert screened.n_candidates == whole.n_candidates
+
+
+def test_of_many_inputs_a_category_that_acts_at_one_level_is_tested(rng, monkeypatch):
+    x = rng.standard_normal((600, 40))
+    x[:, 7] = rng.integers(0, 20, 600)
+    y = 3.0 * (x[:, 7] == 13) + rng.standard_normal(600)
+    model = structure.model_of(rows_of(x, y, n_levels=[20 if i == 7 else 0 for i in range(40)]), [])
+    monkeypatch.setattr(structure, "MAX_TESTS", 8)
+    found = score_tests(model, [(i,) for i in range(40)])
+    assert len(found) == 8
+    assert found[(7,)].p_value < 1e-8
+
+
+def test_of_pairs_that_are_asked_for_as_many_are_tested_as_may_be(rng, monkeypatch):
+    x = rng.standard_normal((300, 12))
+    model = structure.model_of(rows_of(x, x[:, 2] * x[:, 7] + rng.standard_normal(300)), [])
+    monkeypatch.setattr(structure, "MAX_TESTS", 10)
+    monkeypatch.setattr(structure, "INPUTS_AT_ONCE", 5)
+    asked = [pair for pair in itertools.combinations(range(12), 2) if sum(pair) % 3 == 0]
+    found = score_tests(model, asked)
+    assert len(found) == 10
+    assert set(found) <= set(asked)
+    assert min(found, key=lambda t: found[t].p_value) == (2, 7)

@@ -119,8 +119,8 @@ def fit_additive(
     fitted to all.
     """
     levels = [0] * x.shape[1] if n_levels is None else n_levels
-    # what a copy says has been said
-    idle = set() if clusters is not None else set(copies_of(x))
+    # what a copy says has been said, unless it is asked for
+    idle = set(copies_of(x)) if clusters is None and within is None else set()
     if mains is Mains.LINES:
         clusters = [(i,) for i in range(x.shape[1]) if i not in idle]
     asked: dict[str, Any] = dict(clusters=clusters, within=within, enough=enough)
@@ -352,7 +352,7 @@ def _all_mains_if_better(data: _Data, basis: Basis, first) -> tuple[Any, tuple[T
 
 def _elbo(data: _Data, f, variance, models) -> float:
     """Of a fit, with the hyper-prior of its sizes."""
-    fit_of = data.working.expected_log_prob(f, variance)
+    fit_of = data.working.expected_log_prob(f, variance)  # type: ignore[attr-defined]
     away = [m.evidence.distance(m.posterior.theta) for m in models if m is not None]
     return fit_of - sum(m.posterior.kl for m in models if m is not None) - 0.5 * sum(away)
 

@@ -134,7 +134,7 @@ class _Additive(Explanations, TrainedEstimator):
             check_memory(8.0 * (2.0 * x.size * 55 + 6 * 3200.0**2), "This fit")
             working, likelihood, notes = noise_of(x, y, rows, n_levels)
 
-            def fitted(mains: Mains = Mains.FOUND) -> Additive:
+            def terms_of(mains: Mains) -> Additive:
                 return fit_additive(
                     x,
                     working,
@@ -149,17 +149,16 @@ class _Additive(Explanations, TrainedEstimator):
                     everything=everything,
                 )
 
-            found, linear = fitted(), self._by_linear(rows)
+            found, linear = terms_of(Mains.FOUND), self._by_linear(rows)
             if given is None and within is None and len(x) >= 2 * x.shape[1] and not control.enough():
                 limit = BEHIND * self._linear_losses(linear, y, rows)
                 for mains in (Mains.LINES, Mains.ALL):
-                    before = self._losses(found, y, rows)
-                    if np.all(before <= limit):
+                    if np.all(self._losses(found, y, rows) <= limit):
                         break
                     # so few rows show nothing but lines; or terms were missed that lines stand for
                     control.report(f"a linear model does better: trying {mains.value} of all inputs")
-                    other = fitted(mains)
-                    found = other if np.mean(self._losses(other, y, rows) / before) < 1.0 else found
+                    other = terms_of(mains)
+                    found = other if self._is_better(other, found, limit, y, rows) else found
             self._structures, self._likelihood, self._found = found.structures, found.likelihood, found.clusters
             self._surface: Any = TermSurface(found.terms, seed)
             names = self._names()
@@ -200,6 +199,24 @@ class _Additive(Explanations, TrainedEstimator):
         """What linear models say of the rows that each was fitted without: in the units of y, or logits."""
         n_levels = [len(column.levels) for column in self.schema_.columns]
         return cross_fitted(*rows, n_levels, classes=self._n_classes, seed=seed_of(self.random_state))
+
+    def _is_better(self, one: Additive, other: Additive, limit, y, rows: Rows) -> bool:
+        """Whether one model predicts rows left out better than another, by its density too, which outliers decide less.
+
+        No target may fall behind a linear model for the sake of another.
+        """
+        after, before = self._losses(one, y, rows), self._losses(other, y, rows)
+        varies = limit > 1e-12
+        if not varies.any() or np.any((after > np.maximum(before, limit))[varies]):
+            return False
+        is_nearer = bool(np.mean(after[varies] / before[varies]) < 1.0)
+        if self._n_classes:
+            return is_nearer
+        new, old = (
+            float(rows.weight @ Predictive(each.likelihood, *each.left_out).log_prob(y)[:, varies].sum(axis=1))
+            for each in (one, other)
+        )
+        return is_nearer and new > old
 
     def _losses(self, found: Additive, y, rows: Rows) -> Float[np.ndarray, " k"]:
         return losses(Predictive(found.likelihood, *found.left_out), y, rows.weight)

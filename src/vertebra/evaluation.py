@@ -127,7 +127,6 @@ def of_classes(
     """
     said = {"model": probabilities, "linear": _from_logits(linear), "shares": np.tile(shares, (len(codes), 1))}
     scores: dict[str, dict[str, float]] = {}
-    group = groups_of(matrix)
     for name, p in said.items():
         own = np.log(np.maximum(p[np.arange(len(codes)), codes], 1e-300))
         scores[name] = {
@@ -135,6 +134,7 @@ def of_classes(
             "accuracy": float(np.average(np.argmax(p, axis=1) == codes, weights=weight)),
         }
         if p.shape[1] == 2 and len(np.unique(codes)) == 2:
+            group = groups_of(matrix)
             second = np.bincount(group, weight * p[:, 1])[group] / np.bincount(group, weight)[group]
             # what differs by rounding alone is equal
             scores[name]["auc"] = float(roc_auc_score(codes, np.round(second, 12), sample_weight=weight))
@@ -216,6 +216,9 @@ def fit_linear(
     scale = np.sqrt(weight @ np.where(seen, matrix - gaps, 0.0) ** 2 / mass)
     scale = np.where(scale > 0.0, scale, 1.0)
     design = _design(matrix, n_levels, gaps, scale)[:, 1:]
+    if not design.shape[1]:  # nothing but categories of too many levels: a constant
+        fitted = fit_linear(np.zeros((len(matrix), 1)), y, weight, [0], classes=classes)
+        return Linear(n_levels, gaps, scale, fitted.coefficients[:1])
     if classes:
         codes = y[:, 0].astype(int)
         model: Any = LogisticRegression(max_iter=300)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax.random as jr
 import numpy as np
+from jaxtyping import Float
 from sklearn.base import is_classifier
 from threadpoolctl import threadpool_limits
 
@@ -17,7 +18,7 @@ from vertebra.control import Control
 from vertebra.diagnostics import coverage_words, summary, uneven_noise, worse_than_linear
 from vertebra.distributions import Gaussian as GaussianPosterior
 from vertebra.evaluation import LEFT_OUT, cross_fitted, fit_linear
-from vertebra.folds import runs_of
+from vertebra.folds import are_copies, runs_of
 from vertebra.inference import Fitted, Progress, fit, fit_stream
 from vertebra.likelihoods import Likelihood
 from vertebra.network import build
@@ -150,7 +151,7 @@ def conclude(model: Any, meant: Weighting, weight: float, outcome: Outcome, n_cl
     `weight` is that of all rows fitted; those that were looked at may be some of them.
     """
     n_levels = [len(column.levels) for column in model.schema_.columns]
-    rows = outcome.rows
+    rows: Rows = outcome.rows
     n_rows = round(meant.n_rows)
     model._profile = profile(*rows, model.schema_.columns, n_classes)._replace(n_rows=n_rows, weight=weight)
     model._linear = fit_linear(*rows, n_levels, classes=n_classes)
@@ -202,24 +203,21 @@ def fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows, Str
     if model.conformal:
         predictive = model._predictive_of(model._encoding(held.matrix))
         scores = np.abs(predictive.away((held.y - model._y_mean) / model._y_scale))
-        # a row of weight 2 stands there twice; of very many, as many as decide about any level
-        times = held.weight * min(1.0, MOST_CALIBRATED / float(held.weight.sum()))
-        model._conformal = np.sort(np.repeat(scores, np.maximum(times, 1.0).astype(int), axis=0), axis=0)
+        model._conformal = _in_order(scores, np.ones(len(scores)) if stream is not None else held.weight)
     conclude(model, meant, float(rows.weight.sum()) if stream is None else stream.weight, outcome)
     _finish(stream)
 
 
 def _set_aside(rows: Rows, seed: int) -> tuple[Rows, Rows]:
-    """The rows to fit, and those that intervals are calibrated on, by chance.
+    """The rows to fit, and those that intervals are calibrated on, by chance; the weight of these counts them.
 
-    Of equal rows some may go to either side, unless they look like copies: rows with the same inputs and other targets
-    are nowhere. A copy of a row that was fitted says nothing about new ones, so that all copies are one row.
+    Of equal rows some may go to either side, unless they look like copies: a copy of a row that was fitted says nothing
+    about new ones, so that all copies are one row.
     """
     run, _ = runs_of(rows.matrix, rows.y)
-    are_copies = run[-1] == runs_of(rows.matrix)[0][-1]
-    units = np.ones(run[-1] + 1, dtype=np.int64)
-    if not are_copies:
-        units = np.maximum(np.bincount(run, rows.weight), 1.0).astype(np.int64)
+    first, weight = np.flatnonzero(np.diff(run, prepend=-1)), np.bincount(run, rows.weight)
+    matrix, y = rows.matrix[first], rows.y[first]
+    units = np.where(are_copies(matrix, y), 1.0, np.maximum(weight, 1.0)).astype(np.int64)
     n, n_out = int(units.sum()), round(CALIBRATION_SHARE * int(units.sum()))
     if n_out < 1 or n - n_out < 2:
         raise ValueError(f"`conformal=True` needs at least 4 rows, got {n}.")
@@ -229,14 +227,21 @@ def _set_aside(rows: Rows, seed: int) -> tuple[Rows, Rows]:
     elif n < MOST_DRAWN:
         out = rng.multivariate_hypergeometric(units, n_out, method="marginals").astype(float)
     else:
-        out = CALIBRATION_SHARE * units
-    share = (out / units)[run]
-    fitted, held = rows.weight * (1.0 - share), (np.ones(len(run)) if are_copies else rows.weight) * share
-    if are_copies:
-        held[1:][run[1:] == run[:-1]] = 0.0
-    parts = rows._replace(weight=fitted), rows._replace(weight=held)
-    first, second = (Rows(*(each[part.weight > 0.0] for each in part)) for part in parts)
-    return first, second
+        out = np.round(CALIBRATION_SHARE * units)
+    held = out > 0.0
+    return canonical(matrix, y, weight * (1.0 - out / units)), Rows(matrix[held], y[held], out[held])
+
+
+def _in_order(scores: Float[np.ndarray, "n k"], times: Float[np.ndarray, " n"]) -> Float[np.ndarray, "m k"]:
+    """Scores in order, each as many times as rows of it were set aside; of very many, as many as decide."""
+    m = int(min(times.sum(), MOST_CALIBRATED))
+    columns = []
+    for own in scores.T:
+        order = np.argsort(own, kind="stable")
+        upto = np.cumsum(times[order])
+        places = np.searchsorted(upto, (np.arange(m) + 0.5) * (upto[-1] / m))
+        columns.append(own[order][places])
+    return np.stack(columns, axis=1)
 
 
 def _streamed(model: Any, X, y, sample_weight) -> tuple[StreamedRows, Known]:

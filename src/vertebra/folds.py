@@ -1,7 +1,7 @@
-"""Rows cut into folds, at random; rows that are equal go to different ones."""
+"""Rows cut into folds, at random; rows that are equal go to different ones, copies of a row stay together."""
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 
 def runs_of(*columns: np.ndarray) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
@@ -16,15 +16,28 @@ def runs_of(*columns: np.ndarray) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray
     return run, np.arange(n) - np.flatnonzero(is_new)[run]
 
 
-def folds_of(n_folds: int, rng: np.random.Generator, *columns: np.ndarray) -> Int[np.ndarray, " n"]:
-    """The fold of each row. Equal rows must lie together; `columns` are all that tells rows apart, (n, _) each.
+def are_copies(inputs: Float[np.ndarray, "n p"], targets: Float[np.ndarray, "n k"]) -> Bool[np.ndarray, " n"]:
+    """Whether all rows with a row's inputs have its targets too: if it stands there twice, it looks like a copy.
+
+    Rows of equal inputs must lie together.
+    """
+    (run, _), (group, _) = runs_of(inputs, targets), runs_of(inputs)
+    n_runs = np.bincount(group[np.flatnonzero(np.diff(run, prepend=-1))])
+    return n_runs[group] == 1
+
+
+def folds_of(
+    n_folds: int, rng: np.random.Generator, inputs: Float[np.ndarray, "n p"], targets: Float[np.ndarray, "n k"]
+) -> Int[np.ndarray, " n"]:
+    """The fold of each row. Equal rows go to different ones, unless they look like copies: those stay together.
 
     Where a table has few different rows, a fold at random could take all of a kind, and the others would say of it
-    what is not so.
+    what is not so. Of a copy of a row the others would say what they know from it. Equal rows must lie together.
     """
-    run, part = runs_of(*columns)
+    run, part = runs_of(inputs, targets)
     n_runs = int(run[-1]) + 1 if len(run) else 0
-    return (rng.permutation(np.arange(n_runs) % n_folds)[run] + part) % n_folds
+    apart = np.where(are_copies(inputs, targets), 0, part)
+    return (rng.permutation(np.arange(n_runs) % n_folds)[run] + apart) % n_folds
 
 
 def groups_of(matrix: Float[np.ndarray, "n p"]) -> Int[np.ndarray, " n"]:

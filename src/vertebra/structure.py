@@ -425,9 +425,8 @@ def score_tests(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
         energy = _energies(model, sorted(i for (i,) in terms))
         terms = sorted(terms, key=lambda t: -energy[t[0]])[:MAX_TESTS]
     elif len(terms) > MAX_TESTS and len(terms[0]) == 2:
-        wanted = set(terms)
         inputs = sorted({i for term in terms for i in term})
-        terms = [t for t in _largest_scores(model, inputs, len(terms)) if t in wanted][:MAX_TESTS]
+        terms = _largest_scores(model, inputs, MAX_TESTS, wanted=terms)
     blocks = [_test_block(model.rows.systems, term) for term in terms]
     return dict(zip(terms, _scores(model, blocks), strict=True))
 
@@ -517,15 +516,23 @@ def _costs(model: Model, inputs: Sequence[int]) -> Float[np.ndarray, "l k"]:
     return cost
 
 
-def _largest_scores(model: Model, inputs: Sequence[int], n: int) -> list[Term]:
-    """The n pairs of some inputs with the largest scores, largest first, some of the inputs at a time."""
+def _largest_scores(model: Model, inputs: Sequence[int], n: int, wanted: Sequence[Term] | None = None) -> list[Term]:
+    """The n pairs of some inputs with the largest scores, largest first; of all, or of those that are wanted.
+
+    Some of the inputs at a time: there may be thousands.
+    """
     k, found, energies = TEST_DEGREE[2] - 1, [], []
+    place = {i: at for at, i in enumerate(inputs)}
+    asked = None if wanted is None else np.array([[place[i], place[j]] for i, j in wanted])
     for start in range(0, len(inputs), INPUTS_AT_ONCE):
         left, right = inputs[start : start + INPUTS_AT_ONCE], inputs[start:]
         cost = _costs(model, left)[:, :, None, None] + _costs(model, right)[None, None]
         sums = _residual_sums(model, left, right)
         energy = np.einsum("iajb,iajb->ij", sums**2, np.exp(-cost) * (cost < k))
-        one, other = np.nonzero(np.arange(len(left))[:, None] < np.arange(len(right)))
+        if asked is None:
+            one, other = np.nonzero(np.arange(len(left))[:, None] < np.arange(len(right)))
+        else:
+            one, other = asked[(asked[:, 0] >= start) & (asked[:, 0] < start + len(left))].T - start
         largest = np.argsort(-energy[one, other], kind="stable")[:n]
         one, other = one[largest], other[largest]
         found.append(np.stack([np.asarray(left)[one], np.asarray(right)[other]], axis=1))
@@ -535,19 +542,20 @@ def _largest_scores(model: Model, inputs: Sequence[int], n: int) -> list[Term]:
 
 
 def _energies(model: Model, inputs: Sequence[int]) -> dict[int, float]:
-    """The scores of some inputs by themselves, all at once."""
-    found: dict[int, float] = {}
-    k = TEST_DEGREE[2] - 1
-    places = [model.rows.systems[i].of(SEEN)[:k] for i in inputs]
+    """The scores of some inputs by themselves, all at once: Σ W u² of the functions that a test looks at, over Σ W."""
+    rows = model.rows
+    places = [_test_block(rows.systems, (i,)).index[:, 0] for i in inputs]
 
     def products_of(values, y, weight):
         residual = weight * (y - model.at(values))
         return [np.concatenate([residual @ values[i][:, own] for i, own in zip(inputs, places, strict=True)])]
 
-    (sums,) = model.rows.source.total(products_of)
+    (sums,) = rows.source.total(products_of)
     ends = np.cumsum([0, *(len(own) for own in places)])
+    found = {}
     for i, own, a, b in zip(inputs, places, ends[:-1], ends[1:], strict=True):
-        found[i] = float(np.sum(sums[a:b] ** 2 * np.exp(1.0 - model.rows.systems[i].cost[own])))
+        smooth = np.exp(rows.systems[i].offset[own] - rows.systems[i].cost[own])
+        found[i] = float(smooth @ sums[a:b] ** 2 / smooth.sum())
     return found
 
 

@@ -10,6 +10,8 @@ KINDS = ("auto", "frequency", "importance")
 # The largest weight over the smallest above 0: survey weights differ by 10³, inverse variances by 10⁶. Beyond this the
 # rows of the least weight are less than rounding, and what is said there follows from nothing.
 MOST_APART = 1e8
+# Smaller weights have no inverse.
+LEAST = 1e-305
 # No row stands in a table so many times: larger whole numbers are no counts.
 MOST_EQUAL = 1e9
 # Weights whose mean is larger, or smaller than its inverse, are worth a word.
@@ -74,6 +76,8 @@ def weighting(seen: Weights, kind: str, name: str = "sample_weight") -> Weightin
             f"{seen.largest:.3g}: rows of so little weight say nothing. Give them the weight 0, or a larger one."
         )
     differ = seen.largest > seen.smallest
+    if seen.largest < LEAST:
+        raise ValueError(f"`{name}` must be larger than {LEAST:.0e} somewhere, got at most {seen.largest:.3g}.")
     is_count = kind == "frequency" or (kind == "auto" and seen.are_whole and differ)
     if is_count and seen.largest > MOST_EQUAL:
         raise ValueError(

@@ -109,10 +109,6 @@ class Working(Protocol):
         self, f: Float[np.ndarray, "n latent"], variance: Float[np.ndarray, "n latent"]
     ) -> list[Response]: ...
 
-    def expected_log_prob(self, f: Float[np.ndarray, "n latent"], variance: Float[np.ndarray, "n latent"]) -> float:
-        """Σ E log p(y | f) over the rows, under q(f)."""
-        ...
-
     def of(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> "Working":
         """The same of other rows, with what was learned from these."""
         ...
@@ -134,11 +130,6 @@ class Plain:
 
     def responses(self, f, variance):
         return [Response(target, self.weight, None) for target in self.y.T]
-
-    def expected_log_prob(self, f, variance):
-        # the noise is learned: at its best, and up to a constant
-        square = self.weight @ ((self.y - f) ** 2 + variance) / self.weight.sum()
-        return -0.5 * float(self.weight.sum() * np.sum(np.log(np.maximum(square, 1e-300))))
 
     def of(self, y, weight):
         return Plain(y, weight)
@@ -173,7 +164,8 @@ class Classes:
     def of(self, y, weight):
         return Classes(y[:, 0].astype(int), self.n_classes, weight)
 
-    def expected_log_prob(self, f, variance):
+    def expected_log_prob(self, f, variance) -> float:
+        """Σ E log p(y | f) over the rows, under q(f)."""
         total = 0.0
         for node, share in zip(*_nodes(f.shape[1]), strict=True):
             at = f + np.sqrt(variance) * node
