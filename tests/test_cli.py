@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 import vertebra as vb
-from vertebra import cli
+from vertebra import cli, weighting
 from vertebra.control import Control
 from vertebra.fitting import SCHEMES
 from vertebra.prediction import LIKELIHOODS
@@ -192,6 +192,7 @@ def test_weights_are_those_of_the_rows(tmp_path):
 
 def test_the_names_of_likelihoods_and_schemes_are_all_there():
     assert set(get_args(cli.Likelihood)) == {"auto", *LIKELIHOODS}
+    assert get_args(cli.Weights) == weighting.KINDS
     assert set(get_args(cli.Scheme)) == {"auto", *SCHEMES} - {"deep_ensemble"}
 
 

@@ -111,8 +111,10 @@ class Column:
             is_number = isinstance(d[name], int | float) and not isinstance(d[name], bool)
             demand(is_number and abs(d[name]) <= _LARGEST, f"a finite number for {name}", d[name])
         scaling = {name: float(d[name]) for name in ("centre", "scale", "tail")}
-        tiny = float(np.finfo(np.float64).tiny)  # half of less may be 0
-        demand(scaling["scale"] >= tiny and scaling["tail"] >= 0.0, "a scale above 0 and a tail of at least 0", scaling)
+        # half of less may be 0
+        demand(
+            scaling["scale"] >= _TINY and scaling["tail"] >= 0.0, "a scale above 0 and a tail of at least 0", scaling
+        )
         return cls(**(d | scaling | {"levels": levels}))
 
 

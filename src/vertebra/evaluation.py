@@ -128,9 +128,8 @@ def of_classes(
     said = {"model": probabilities, "linear": _from_logits(linear), "shares": np.tile(shares, (len(codes), 1))}
     scores: dict[str, dict[str, float]] = {}
     for name, p in said.items():
-        own = np.log(np.maximum(p[np.arange(len(codes)), codes], 1e-300))
         scores[name] = {
-            "log_loss": -float(np.average(own, weights=weight)),
+            "log_loss": _log_loss(p, codes, weight),
             "accuracy": float(np.average(np.argmax(p, axis=1) == codes, weights=weight)),
         }
         if p.shape[1] == 2 and len(np.unique(codes)) == 2:
@@ -155,7 +154,7 @@ def losses(
 ) -> Float[np.ndarray, " k"]:
     """The mean squared error of every target, or of classes the log loss."""
     if isinstance(predictive.likelihood, Bernoulli | Categorical):
-        return _log_loss(predictive.probabilities(), y, weight)
+        return np.array([_log_loss(predictive.probabilities(), y[:, 0].astype(int), weight)])
     return weight @ (y - predictive.mean()) ** 2 / weight.sum()
 
 
@@ -163,12 +162,12 @@ def losses_of_logits(
     logits: Float[np.ndarray, "n k"], codes: Float[np.ndarray, "n 1"], weight: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " 1"]:
     """The log loss of a linear model of classes."""
-    return _log_loss(_from_logits(logits), codes, weight)
+    return np.array([_log_loss(_from_logits(logits), codes[:, 0].astype(int), weight)])
 
 
-def _log_loss(probabilities, codes, weight):
-    own = probabilities[np.arange(len(codes)), codes[:, 0].astype(int)]
-    return -np.array([weight @ np.log(np.maximum(own, 1e-300)) / weight.sum()])
+def _log_loss(probabilities, codes, weight) -> float:
+    own = probabilities[np.arange(len(codes)), codes]
+    return -float(np.average(np.log(np.maximum(own, 1e-300)), weights=weight))
 
 
 def _from_logits(logits):

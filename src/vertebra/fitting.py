@@ -53,7 +53,7 @@ N_STEPS, N_PASSES, FEWEST_STEPS, MOST_STEPS = 2000, 60, 5000, 20000
 ROWS_FOR_THREADS = 3000
 # Scores that conformal intervals are read off: a hundred above the level 0.999, and more would say no more.
 MOST_CALIBRATED = 1e5
-# Rows from which the share of equal ones that chance would choose is as good as the share of all.
+# Rows from which NumPy draws no more how many of equal ones chance chooses: there it is their share.
 MOST_DRAWN = 1e9
 # The share of rows that conformal intervals are calibrated on, and that early stopping watches.
 CALIBRATION_SHARE, VALIDATION_SHARE = 0.2, 0.15

@@ -15,6 +15,7 @@ from vertebra.diagnostics import Diagnostics
 from vertebra.display import answer
 from vertebra.encoding import Encoding, encode, levels_left
 from vertebra.evaluation import Evaluation, Linear
+from vertebra.folds import runs_of
 from vertebra.passes import StreamedRows
 from vertebra.profile import Profile
 from vertebra.surface import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
@@ -51,9 +52,8 @@ def canonical(matrix, y, weight) -> Rows:
     everything = np.concatenate([matrix, y], axis=1)
     order = np.lexsort(everything.T[::-1])
     everything, weight = everything[order], weight[order]
-    before, after = everything[:-1], everything[1:]
-    new = np.append(True, ~np.all((before == after) | (np.isnan(before) & np.isnan(after)), axis=1))
-    everything, parts = everything[new], _parts(np.bincount(np.cumsum(new) - 1, weight))
+    run, place = runs_of(everything)
+    everything, parts = everything[place == 0], _parts(np.bincount(run, weight))
     everything, p = np.repeat(everything, np.count_nonzero(parts, axis=1), axis=0), matrix.shape[1]
     return Rows(everything[:, :p], everything[:, p:], parts[parts > 0.0])
 
@@ -69,11 +69,8 @@ def _parts(weight: Float[np.ndarray, " m"]) -> Float[np.ndarray, "m parts"]:
 
 
 def are_equal(rows: Rows) -> bool:
-    """Whether all rows are one and the same: they stand in order, so that the first and the last say so."""
-    if not len(rows.y):
-        return True
-    first, last = (np.concatenate([rows.matrix[k], rows.y[k]]) for k in (0, -1))
-    return bool(np.all((first == last) | (np.isnan(first) & np.isnan(last))))
+    """Whether all rows are one and the same."""
+    return not runs_of(rows.matrix, rows.y)[0].any()
 
 
 class TableEstimator(BaseEstimator):
