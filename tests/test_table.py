@@ -335,7 +335,11 @@ def test_missing_stays_missing_and_codes_are_not_scaled():
 LEVELS = st.lists(st.text(max_size=5) | st.integers() | st.floats(allow_nan=False, allow_infinity=False), max_size=6)
 
 
-@given(LEVELS, st.lists(st.floats(-1e9, 1e9), min_size=1), st.booleans())
+# what differs in denormal numbers alone is refused, see above
+VALUES = st.floats(-1e9, 1e9).map(lambda value: round(value, 6))
+
+
+@given(LEVELS, st.lists(VALUES, min_size=1), st.booleans())
 def test_json_gives_the_schema_back(levels, values, is_ordered):
     n = max(len(levels), len(values))
     frame = pd.DataFrame(
