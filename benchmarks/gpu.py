@@ -27,7 +27,7 @@ import numpy as np
 from record import record
 
 import vertebra as vb
-from vertebra import conjugate
+from vertebra.inference import conjugate
 
 N, P, CLUSTERS, WIDTHS = 10_000_000, 20, [(2 * j, 2 * j + 1) for j in range(10)], (16, 24, 1)
 BATCHES = (128, 1024, 8192, 65536, 262144)

@@ -19,12 +19,12 @@ import numpy as np
 import pandas as pd
 from record import record
 
-from vertebra import storage
+from vertebra.machine import file as storage
 
 FIT = """
 import sys
 import vertebra as vb
-from vertebra import checkpoint
+from vertebra.machine import checkpoint
 checkpoint.EVERY = 0.2
 table, out, kept, scheme = sys.argv[1:5]
 settings = dict(random_state=0, clusters=[["a"], ["b", "c"]], checkpoint=None if kept == "-" else kept)

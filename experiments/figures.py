@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 
 import vertebra as vb
 from vertebra.datasets import synthetic
-from vertebra.sparsity import group_lasso_path
+from vertebra.terms.group_lasso import group_lasso_path
 
 WIDTHS = (10, 30, 100, 300, 1000, 3000)
 N_DRAWS = 100

@@ -33,7 +33,9 @@ import numpy as np
 import pandas as pd
 
 import vertebra as vb
-from vertebra import checkpoint, serving, storage
+from vertebra import serving
+from vertebra.machine import checkpoint
+from vertebra.machine import file as storage
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments/results"

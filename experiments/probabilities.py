@@ -15,9 +15,9 @@ import numpy as np
 
 from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.metrics import calibration_error
-from vertebra.structure import probabilities, search
-from vertebra.sums import Rows
-from vertebra.systems import system_of
+from vertebra.terms.functions import system_of
+from vertebra.terms.search import probabilities, search
+from vertebra.terms.sums import Rows
 
 N_ROWS, SEEDS, NOISE_SEEDS = (300, 1000), range(12), range(50)
 RESULTS = pathlib.Path(__file__).parent / "results" / "probabilities.csv"

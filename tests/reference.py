@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vertebra.blocks import InducingPointBlock
 from vertebra.distributions import Full, Gaussian, LowRank, Normal
-from vertebra.parameters import Fixed
+from vertebra.networks.blocks import InducingPointBlock
+from vertebra.networks.parameters import Fixed
 
 ACTIVATIONS = {
     "identity": lambda x: x,

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
-from vertebra import addnn as room
-from vertebra.addnn import fit_additive
 from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.likelihoods import Categorical
-from vertebra.predictive import Predictive
-from vertebra.working import Classes, Counts, HeavyTails, Plain, UnevenNoise
+from vertebra.likelihoods.predictive import Predictive
+from vertebra.likelihoods.working import Classes, Counts, HeavyTails, Plain, UnevenNoise
+from vertebra.terms import additive as room
+from vertebra.terms.additive import fit_additive
 
 
 def fit(x, y, weight=None, working=None, **settings):
@@ -264,7 +264,7 @@ def test_a_fit_with_much_freedom_is_widened_by_what_it_misses_new_rows_by():
 
 
 def test_a_fit_of_many_rows_is_not_fitted_again(monkeypatch):
-    monkeypatch.setattr("vertebra.addnn._overconfidence", lambda *_: pytest.fail("checked"))
+    monkeypatch.setattr("vertebra.terms.additive._overconfidence", lambda *_: pytest.fail("checked"))
     data = synthetic("f1", 1000, seed=0)
     fit(data.x, data.y)
 

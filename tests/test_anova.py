@@ -8,8 +8,8 @@ import pytest
 from reference import anova
 
 import vertebra as vb
-import vertebra.anova
-from vertebra.noise import fast
+import vertebra.effects.anova
+from vertebra.networks.keys import fast
 
 X = np.random.default_rng(0).random((5, 4))
 CLUSTERS = ((0, 1), (1, 2, 3))
@@ -100,7 +100,7 @@ def test_closed_form_posteriors_agree_with_draws_of_the_weights(x64):
     effects = vb.decompose(network, x, key=jr.key(1), n_draws=2000, nodes=6)
     drawn = jax.vmap(network.weights)(jr.split(jr.key(2), 300))
     term = (0, 1)
-    points = vertebra.anova._product([axis.points for axis in effects[term].axes])
+    points = vertebra.effects.anova._product([axis.points for axis in effects[term].axes])
     sub = network.subnetwork(0)
     values = jax.jit(jax.vmap(lambda *w: sub.at([v[:1] for v in w]).mean(jnp.asarray(points.T))[0]))(*drawn)
     values = np.asarray(values).reshape(300, 6, 6)

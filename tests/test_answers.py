@@ -3,8 +3,8 @@
 import pytest
 
 import vertebra as vb
-from vertebra.answers import check_additive, terms_of
-from vertebra.tablefile import Refused
+from vertebra.cli.answers import check_additive, terms_of
+from vertebra.cli.tablefile import Refused
 
 
 def test_a_model_without_terms_is_told_apart():

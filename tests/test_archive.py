@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import vertebra as vb
-from vertebra import archive
-from vertebra.storage import read, write
+from vertebra.files import archive
+from vertebra.machine.file import read, write
 
 
 def table(n=150, seed=0):

@@ -6,8 +6,8 @@ import pytest
 
 import vertebra as vb
 from vertebra import RBF, InducingPointBlock, Linear, Matern, RandomFeatureBlock
-from vertebra.blocks import FunctionBlock, spread_points
 from vertebra.distributions import Normal, PointMass
+from vertebra.networks.blocks import FunctionBlock, spread_points
 
 P = 3
 X = jr.normal(jr.key(10), (P, 8))

@@ -18,10 +18,11 @@ import pytest
 from typer.testing import CliRunner
 
 import vertebra as vb
-from vertebra import cli, weighting
-from vertebra.control import Control
-from vertebra.fitting import SCHEMES
-from vertebra.prediction import LIKELIHOODS
+from vertebra.cli import app as cli
+from vertebra.estimators.prediction import LIKELIHOODS
+from vertebra.estimators.steps import SCHEMES
+from vertebra.machine.control import Control
+from vertebra.tables import weighting
 
 DOCUMENT = pathlib.Path(__file__).parents[1] / "docs/command-line.md"
 COMMANDS = ["fit", "predict", "effects", "report", "info", "demo"]

@@ -24,12 +24,10 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 def own_names(module):
     """The functions and classes that a module defines, or says are its own; not its records, such as `datasets.f1`."""
-    if hasattr(module, "__all__"):
-        yield from ((name, getattr(module, name)) for name in module.__all__)
-        return
+    said = getattr(module, "__all__", None)
     for name, thing in vars(module).items():
-        is_own = getattr(thing, "__module__", None) == module.__name__ and getattr(thing, "__name__", None) == name
-        if not name.startswith("_") and callable(thing) and is_own:
+        is_own = name in said if said else getattr(thing, "__module__", None) == module.__name__
+        if not name.startswith("_") and callable(thing) and is_own and getattr(thing, "__name__", None) == name:
             yield name, thing
 
 

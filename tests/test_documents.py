@@ -183,7 +183,7 @@ def named(document, pattern):
 
 
 def named_objects(document):
-    """Dotted paths such as vertebra.network.build or vb.Layer."""
+    """Dotted paths such as vertebra.networks.network.build or vb.Layer."""
     return named(document, r"(?<![\w.])(?:vertebra|vb)(?:\.[A-Za-z_]\w*)+")
 
 
@@ -210,15 +210,16 @@ def functions_in(file):
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_object_that_is_named_exists(document):
-    for path in (ROOT / "src/vertebra").glob("[!_]*.py"):
-        importlib.import_module(f"vertebra.{path.stem}")  # a module is an attribute of the package once it is imported
+    for path in (ROOT / "src").rglob("[!_]*.py"):
+        # a module is an attribute of its package once it is imported
+        importlib.import_module(".".join(path.relative_to(ROOT / "src").with_suffix("").parts))
     assert [dotted for dotted in named_objects(document) if not exists(dotted)] == []
 
 
 def test_a_name_that_leads_nowhere_is_seen():
-    for dotted in ("vertebra.network.build", "vb.Layer.features", "vb.Effect.sd", "vertebra.kernels.RBF.ard"):
+    for dotted in ("vertebra.networks.network.build", "vb.Layer.features", "vb.Effect.sd", "vertebra.kernels.RBF.ard"):
         assert exists(dotted)
-    for dotted in ("vertebra.network.built", "vertebra.nowhere", "vb.Layer.features.first", "vb.Effect.se"):
+    for dotted in ("vertebra.networks.network.built", "vertebra.nowhere", "vb.Layer.features.first", "vb.Effect.se"):
         assert not exists(dotted)
 
 

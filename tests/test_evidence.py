@@ -5,9 +5,9 @@ import pytest
 from scipy import stats
 
 from vertebra.datasets import synthetic
-from vertebra.evidence import MAX_COLUMNS, Evidence, averaged, basis_of, root_of, with_constant
-from vertebra.sums import Rows
-from vertebra.systems import SEEN, system_of
+from vertebra.terms.evidence import MAX_COLUMNS, Evidence, averaged, basis_of, root_of, with_constant
+from vertebra.terms.functions import SEEN, system_of
+from vertebra.terms.sums import Rows
 
 N = 128
 DATA = synthetic("f1", N, seed=3)

@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from vertebra.estimators import AdditiveClassifier, AdditiveRegressor, SkeletonRegressor
-from vertebra.export import _names, to_onnx
+from vertebra.files.onnx import _names, to_onnx
 
 onnx = pytest.importorskip("onnx", reason="the files are checked by onnx: pip install vertebra[onnx]")
 runtime = pytest.importorskip("onnxruntime", reason="the files are run by onnxruntime: pip install onnxruntime")

@@ -1,7 +1,7 @@
 import numpy as np
 
-from vertebra.folds import are_copies, folds_of, groups_of, runs_of
-from vertebra.tabular import MOST_PARTS, canonical
+from vertebra.estimators.reading import MOST_PARTS, canonical
+from vertebra.tables.folds import are_copies, folds_of, groups_of, runs_of
 
 
 def test_equal_rows_go_to_different_folds_and_copies_stay_together(rng):

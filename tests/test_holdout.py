@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from vertebra.holdout import fit_and_evaluate, split
-from vertebra.roles import Target
-from vertebra.terminal import console
+from vertebra.cli.holdout import fit_and_evaluate, split
+from vertebra.cli.roles import Target
+from vertebra.cli.terminal import console
 
 
 def test_rows_are_held_out_class_by_class_and_every_class_is_fitted():

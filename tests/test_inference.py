@@ -13,12 +13,13 @@ import pytest
 from own import Beta, Logarithms
 
 import vertebra as vb
-from vertebra import inference, storage, training
-from vertebra.inference import Diverged
-from vertebra.objective import minibatch_elbo, step_noise
-from vertebra.predictive import Predictive, sample_of
-from vertebra.surface import EnsembleSurface, NetworkSurface
-from vertebra.training import padded_size
+from vertebra.effects.posterior import EnsembleSurface, NetworkSurface
+from vertebra.inference import Diverged, training
+from vertebra.inference import fitting as inference
+from vertebra.inference.objective import minibatch_elbo, step_noise
+from vertebra.inference.training import padded_size
+from vertebra.likelihoods.predictive import Predictive, sample_of
+from vertebra.machine import file as storage
 
 SCHEMES = {
     "mc_dropout": vb.mc_dropout,
@@ -326,7 +327,7 @@ def test_the_callback_hears_every_round_and_changes_nothing(problem):
 
 
 def test_rows_are_visited_once_an_epoch_in_changing_order():
-    from vertebra.training import ADAM, Settings, _minibatch, arrange
+    from vertebra.inference.training import ADAM, Settings, _minibatch, arrange
 
     x = np.arange(150, dtype=np.float32)[:, None]
     data = arrange(x, np.zeros_like(x), np.ones_like(x), 0.0, 0, 50, jr.key(0))
@@ -687,7 +688,7 @@ def cut_off(tmp_path_factory):
 
     path = tmp_path_factory.mktemp("cut") / "fit.checkpoint"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vertebra.checkpoint.EVERY", 0.0)
+        patch.setattr("vertebra.machine.checkpoint.EVERY", 0.0)
         with pytest.raises(InterruptedError):
             run(path, stop)
     return run, storage.read(path)

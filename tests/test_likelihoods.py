@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import softmax
 
 import vertebra as vb
-from vertebra.predictive import Predictive, sample_of
+from vertebra.likelihoods.predictive import Predictive, sample_of
 
 N, K = 5, 2
 F = np.random.default_rng(0).normal(size=(N, K)) * 0.7

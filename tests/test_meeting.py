@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from vertebra import meeting
+from vertebra.machine import meeting
 
 KEY = b"a secret"
 

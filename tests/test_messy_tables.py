@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import vertebra as vb
-from vertebra.encoding import Encoding
-from vertebra.fitting import _in_order, _set_aside
+from vertebra.estimators.prediction import conformal_factor
+from vertebra.estimators.reading import canonical
+from vertebra.estimators.steps import _in_order, _set_aside
+from vertebra.likelihoods.predictive import Predictive
+from vertebra.machine.file import BadFile
 from vertebra.metrics import coverage
-from vertebra.prediction import conformal_factor
-from vertebra.predictive import Predictive
-from vertebra.storage import BadFile
-from vertebra.tabular import canonical
+from vertebra.tables.encoding import Encoding
 
 CITIES = {"Bergen": 0.0, "Oslo": 3.0, "Tromsø": -1.0, "Trondheim": -3.0}
 GRADES = {"poor": -2.0, "fair": 0.0, "good": 2.0}

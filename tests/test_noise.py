@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vertebra.noise import fast
+from vertebra.networks.keys import fast
 
 KEY = fast(jr.key(0))
 N = 1 << 20

@@ -14,9 +14,9 @@ from test_theory import scattered
 
 import vertebra as vb
 from vertebra import InducingPointBlock, Layer, RandomFeatureBlock
-from vertebra.conjugate import closed_form
 from vertebra.distributions import Gaussian, Normal
-from vertebra.network import Noise
+from vertebra.inference.conjugate import closed_form
+from vertebra.networks.network import Noise
 
 NOISE = 0.4
 N_DRAWS = 20_000

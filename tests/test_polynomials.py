@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vertebra.polynomials import gauss_rule, maximal, orthonormal, subsets
+from vertebra.terms.polynomials import gauss_rule, orthonormal
+from vertebra.terms.term import maximal, subsets
 
 
 def sample(seed, n=80):

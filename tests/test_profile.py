@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 
 import vertebra as vb
-from vertebra.profile import profile
-from vertebra.table import learn
+from vertebra.tables.profile import profile
+from vertebra.tables.schema import learn
 
 
 def test_shares_count_weighted_rows_in_the_user_s_units():

@@ -8,13 +8,13 @@ import pytest
 from sklearn.base import clone
 
 import vertebra as vb
-from vertebra import fitting
-from vertebra.calibration import LeftOut, left_out
+from vertebra.effects.posterior import HybridSurface, TermSurface
+from vertebra.estimators import steps as fitting
+from vertebra.estimators.calibration import LeftOut, left_out
+from vertebra.estimators.remainder import blend, is_something_left, left_out_errors
+from vertebra.machine.file import read, write
 from vertebra.metrics import coverage, rmse
-from vertebra.remainder import blend, is_something_left, left_out_errors
-from vertebra.report import page
-from vertebra.storage import read, write
-from vertebra.surface import HybridSurface, TermSurface
+from vertebra.pages.report import page
 
 NAMES = ["a", "b", "c", "d", "kind", "gap"]
 

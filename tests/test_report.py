@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import vertebra as vb
-from vertebra.report import page
+from vertebra.pages.report import page
 
 HOSTILE = "<script>alert(1)</script>"
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vertebra.roles import choose, described, target_of
-from vertebra.tablefile import Refused
+from vertebra.cli.roles import choose, described, target_of
+from vertebra.cli.tablefile import Refused
 
 
 @pytest.mark.parametrize(

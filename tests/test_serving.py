@@ -13,8 +13,8 @@ import pytest
 
 import vertebra as vb
 from vertebra import serving
-from vertebra.compact import _products
 from vertebra.datasets import synthetic
+from vertebra.files.tabulated import _products
 
 
 def table(n, seed):

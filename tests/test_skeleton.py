@@ -88,7 +88,7 @@ def test_a_skeleton_needs_no_jax():
         "s = u.spec_from_file_location('skeleton', sys.argv[1]); m = u.module_from_spec(s); "
         "sys.modules['skeleton'] = m; s.loader.exec_module(m); print(m.chain(2, 1))"
     )
-    path = sys.modules["vertebra.skeleton"].__file__
+    path = sys.modules["vertebra.networks.skeleton"].__file__
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("inputs x0 x1\nlayer h1 = tanh(x0 x1)")
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from vertebra.datasets import synthetic
-from vertebra.sparsity import clusters_of, group_lasso_path
+from vertebra.terms.group_lasso import clusters_of, group_lasso_path
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from vertebra import load, storage
-from vertebra.storage import FORMAT, BadFile, read, write
+from vertebra import load
+from vertebra.machine import file as storage
+from vertebra.machine.file import FORMAT, BadFile, read, write
 
 DTYPES = ["bool", "uint8", "int32", "int64", "float32", "float64"]
 HEADER = {"name": "Bjørn", "levels": ["a", 1, 2.5, True, None], "nested": {"x": {"y": [-0.0, 1e-300]}}, "empty": {}}

@@ -23,13 +23,15 @@ import pytest
 from own import Beta
 
 import vertebra as vb
-from vertebra import parquet, passes, storage, stream, survey
-from vertebra.checkpoint import Checkpoint
+from vertebra import stream
 from vertebra.inference import fit_stream
-from vertebra.parquet import ahead, uniform
+from vertebra.machine import file as storage
+from vertebra.machine.checkpoint import Checkpoint
 from vertebra.stream import Parquet, StreamedRows, Training, Windows
-from vertebra.survey import Moments
-from vertebra.table import learn
+from vertebra.tables import parquet, passes, survey
+from vertebra.tables.parquet import ahead, uniform
+from vertebra.tables.schema import learn
+from vertebra.tables.survey import Moments
 
 N = 3000
 
@@ -160,7 +162,7 @@ def test_terms_are_sought_in_a_sample_and_fitted_to_all_rows(folder, frame, smal
 
 
 def test_a_large_frame_is_searched_in_a_sample_too(frame, monkeypatch):
-    from vertebra import estimators
+    from vertebra.estimators import scikit as estimators
 
     monkeypatch.setattr(estimators, "MOST_SEARCHED", 1000)
     kept = frame[frame["price"].notna()]
@@ -495,7 +497,7 @@ def test_training_that_was_cut_off_goes_on_and_ends_the_same(plain, tmp_path):
 def test_passes_over_files_that_were_cut_off_go_on_and_end_the_same(folder, tmp_path, small, monkeypatch):
     whole = vb.AdditiveRegressor(random_state=0).fit(folder, "price")
     path = tmp_path / "state.vertebra"
-    monkeypatch.setattr("vertebra.checkpoint.EVERY", 0.0)
+    monkeypatch.setattr("vertebra.machine.checkpoint.EVERY", 0.0)
     read = stream.StreamedRows.read
     monkeypatch.setattr(stream.StreamedRows, "read", _breaking(read, at=45))
     with pytest.raises(Killed):
@@ -515,8 +517,8 @@ def cut_off(folder, tmp_path_factory):
     """The checkpoint of a fit that was killed in the midst of its passes."""
     path = tmp_path_factory.mktemp("cut") / "state.vertebra"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vertebra.passes.CHUNK", 64)
-        patch.setattr("vertebra.checkpoint.EVERY", 0.0)
+        patch.setattr("vertebra.tables.passes.CHUNK", 64)
+        patch.setattr("vertebra.machine.checkpoint.EVERY", 0.0)
         patch.setattr(stream.StreamedRows, "read", _breaking(stream.StreamedRows.read, at=20))
         with pytest.raises(Killed):
             vb.AdditiveRegressor(random_state=0, checkpoint=path).fit(folder, "price")
@@ -555,7 +557,7 @@ def cut_off(folder, tmp_path_factory):
 def test_a_checkpoint_that_this_fit_would_not_have_kept_is_refused(
     folder, cut_off, tmp_path, monkeypatch, change, words
 ):
-    monkeypatch.setattr("vertebra.passes.CHUNK", 64)
+    monkeypatch.setattr("vertebra.tables.passes.CHUNK", 64)
     kind, header, arrays = copy.deepcopy(cut_off)
     change(header, arrays)
     path = tmp_path / "state.vertebra"
@@ -614,10 +616,10 @@ import jax, jax.random as jr
 import vertebra as vb
 sys.path.insert(0, tests)
 from test_stream import leaves_of, windows_of
-from vertebra import devices
-from vertebra.checkpoint import Checkpoint
+from vertebra.machine import devices
+from vertebra.machine.checkpoint import Checkpoint
 from vertebra.inference import fit_stream
-from vertebra.sparsity import group_lasso_path
+from vertebra.terms.group_lasso import group_lasso_path
 
 devices.ROWS_PER_DEVICE = 1
 

@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vertebra import structure, sums
 from vertebra.datasets import FUNCTIONS, synthetic
-from vertebra.evidence import Block, Evidence, basis_of
-from vertebra.structure import (
+from vertebra.terms import search as structure
+from vertebra.terms import sums
+from vertebra.terms.evidence import Block, Evidence, basis_of
+from vertebra.terms.functions import SEEN, UNSEEN, columns, system_of
+from vertebra.terms.search import (
     Score,
     Structure,
     _add_together,
@@ -28,8 +30,7 @@ from vertebra.structure import (
     search,
     strongest,
 )
-from vertebra.sums import Rows
-from vertebra.systems import SEEN, UNSEEN, columns, system_of
+from vertebra.terms.sums import Rows
 
 
 def rows_of(x, y, weight=None, n_levels=None, *, rough=False, noise_variance=None):
@@ -414,7 +415,7 @@ def test_pairs_too_weak_to_be_seen_alone_are_seen_together_and_enter():
 
 
 def test_where_noise_is_faint_products_of_rough_functions_keep_all_digits(monkeypatch):
-    monkeypatch.setattr("vertebra.sums.MUCH_WORK", 0)
+    monkeypatch.setattr("vertebra.terms.sums.MUCH_WORK", 0)
     rng = np.random.default_rng(0)
     x = rng.random((400, 2))
     systems = [system_of(column, np.ones(400), rough=True) for column in x.T]

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vertebra import systems
-from vertebra.systems import CONSTANT, SEEN, UNSEEN, columns, products, system_of
+from vertebra.terms import functions as systems
+from vertebra.terms.functions import CONSTANT, SEEN, UNSEEN, columns, products, system_of
 
 N = 256  # a power of two: shares of 1/N add up to 1 exactly
 

@@ -11,8 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from vertebra.column import KINDS, UNSEEN, Column
-from vertebra.table import Schema, learn
+from vertebra.tables.column import KINDS, UNSEEN, Column
+from vertebra.tables.schema import Schema, learn
 
 NAN = float("nan")
 

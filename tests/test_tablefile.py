@@ -8,7 +8,7 @@ import warnings
 import pandas as pd
 import pytest
 
-from vertebra.tablefile import ENDINGS, Refused, encoded, nearest, new_files, read_table
+from vertebra.cli.tablefile import ENDINGS, Refused, encoded, nearest, new_files, read_table
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

@@ -3,11 +3,11 @@ import itertools
 import numpy as np
 import pytest
 
-from vertebra import terms as room
-from vertebra.evidence import basis_of
-from vertebra.polynomials import subsets
-from vertebra.systems import system_of
-from vertebra.terms import SumOfTerms
+from vertebra.terms import sum_of_terms as room
+from vertebra.terms.evidence import basis_of
+from vertebra.terms.functions import system_of
+from vertebra.terms.sum_of_terms import SumOfTerms
+from vertebra.terms.term import subsets
 
 N = 128
 LEVELS = (0, 0, 4, 0)

@@ -26,8 +26,8 @@ from reference import (
 import vertebra as vb
 from vertebra import InducingPointBlock, Layer, RandomFeatureBlock
 from vertebra.distributions import Gaussian, Normal
-from vertebra.noise import fast
-from vertebra.objective import step_noise
+from vertebra.inference.objective import step_noise
+from vertebra.networks.keys import fast
 
 # Two targets and unequal widths, so that no axis can pass for another.
 N, P, WIDTHS = 5, 2, {1: [2], 2: [3, 2], 3: [3, 2, 2]}

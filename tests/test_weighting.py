@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vertebra as vb
-from vertebra.weighting import MOST_APART, MOST_EQUAL, Weights, weighting
+from vertebra.tables.weighting import MOST_APART, MOST_EQUAL, Weights, weighting
 
 
 def table(n, seed):

@@ -5,9 +5,19 @@ import pytest
 from scipy import stats
 from scipy.special import expit, softmax
 
-from vertebra.addnn import fit_additive
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Poisson, StudentT
-from vertebra.working import DEGREES, STEP, Classes, Counts, HeavyTails, Plain, Response, UnevenNoise, between
+from vertebra.likelihoods.working import (
+    DEGREES,
+    STEP,
+    Classes,
+    Counts,
+    HeavyTails,
+    Plain,
+    Response,
+    UnevenNoise,
+    between,
+)
+from vertebra.terms.additive import fit_additive
 
 N = 40
 WEIGHT = np.random.default_rng(9).random(N) + 0.5

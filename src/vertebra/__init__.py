@@ -21,18 +21,19 @@ _MODULES = (
     "stream",
 )
 _NAMES = {
-    "anova": ("Effect", "attribute", "decompose", "sobol"),
-    "archive": ("load",),
-    "blocks": ("FunctionBlock", "InducingPointBlock", "PolynomialBlock", "RandomFeatureBlock"),
-    "distributions": ("Dropout", "GroupLasso", "Laplace", "Normal", "PointMass", "kl"),
+    "effects.anova": ("Effect", "attribute", "decompose", "sobol"),
     "estimators": ("AdditiveClassifier", "AdditiveRegressor", "SkeletonClassifier", "SkeletonRegressor"),
+    "files.archive": ("load",),
     "inference": ("Diverged", "Fitted", "Progress", "elbo", "fit", "fit_stream", "moments", "sample"),
-    "kernels": ("RBF", "Dual", "Linear", "Matern", "Periodic", "Polynomial"),
     "likelihoods": ("Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Poisson", "StudentT"),
-    "network": ("Layer", "Network", "build"),
-    "parameters": ("Fixed", "trainable"),
-    "prior": ("draw_prior", "dual_kernel", "empirical_kernel", "sample_prior"),
-    "schemes": (
+    "machine.file": ("BadFile",),
+    "networks.blocks": ("FunctionBlock", "InducingPointBlock", "RandomFeatureBlock"),
+    "networks.distributions": ("Dropout", "GroupLasso", "Laplace", "Normal", "PointMass", "kl"),
+    "networks.kernels": ("RBF", "Dual", "Linear", "Matern", "Periodic", "Polynomial"),
+    "networks.network": ("Layer", "Network", "build"),
+    "networks.parameters": ("Fixed", "trainable"),
+    "networks.prior": ("draw_prior", "dual_kernel", "empirical_kernel", "sample_prior"),
+    "networks.schemes": (
         "deep_ensemble",
         "deep_kernel_learning",
         "deep_random_features",
@@ -42,8 +43,8 @@ _NAMES = {
         "random_features",
         "select_inputs",
     ),
-    "skeleton": ("Node", "Output", "Skeleton", "additive", "chain", "multitask"),
-    "storage": ("BadFile",),
+    "networks.skeleton": ("Node", "Output", "Skeleton", "additive", "chain", "multitask"),
+    "terms.block": ("PolynomialBlock",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

@@ -13,27 +13,20 @@ from vertebra import (
     serving as serving,
     stream as stream,
 )
-from vertebra.anova import Effect as Effect, attribute as attribute, decompose as decompose, sobol as sobol
-from vertebra.archive import load as load
-from vertebra.blocks import (
-    FunctionBlock as FunctionBlock,
-    InducingPointBlock as InducingPointBlock,
-    PolynomialBlock as PolynomialBlock,
-    RandomFeatureBlock as RandomFeatureBlock,
-)
-from vertebra.distributions import (
-    Dropout as Dropout,
-    GroupLasso as GroupLasso,
-    Laplace as Laplace,
-    Normal as Normal,
-    PointMass as PointMass,
-    kl as kl,
+from vertebra.effects.anova import (
+    Effect as Effect,
+    attribute as attribute,
+    decompose as decompose,
+    sobol as sobol,
 )
 from vertebra.estimators import (
     AdditiveClassifier as AdditiveClassifier,
     AdditiveRegressor as AdditiveRegressor,
     SkeletonClassifier as SkeletonClassifier,
     SkeletonRegressor as SkeletonRegressor,
+)
+from vertebra.files.archive import (
+    load as load,
 )
 from vertebra.inference import (
     Diverged as Diverged,
@@ -45,14 +38,6 @@ from vertebra.inference import (
     moments as moments,
     sample as sample,
 )
-from vertebra.kernels import (
-    RBF as RBF,
-    Dual as Dual,
-    Linear as Linear,
-    Matern as Matern,
-    Periodic as Periodic,
-    Polynomial as Polynomial,
-)
 from vertebra.likelihoods import (
     Bernoulli as Bernoulli,
     Categorical as Categorical,
@@ -61,15 +46,46 @@ from vertebra.likelihoods import (
     Poisson as Poisson,
     StudentT as StudentT,
 )
-from vertebra.network import Layer as Layer, Network as Network, build as build
-from vertebra.parameters import Fixed as Fixed, trainable as trainable
-from vertebra.prior import (
+from vertebra.machine.file import (
+    BadFile as BadFile,
+)
+from vertebra.networks.blocks import (
+    FunctionBlock as FunctionBlock,
+    InducingPointBlock as InducingPointBlock,
+    RandomFeatureBlock as RandomFeatureBlock,
+)
+from vertebra.networks.distributions import (
+    Dropout as Dropout,
+    GroupLasso as GroupLasso,
+    Laplace as Laplace,
+    Normal as Normal,
+    PointMass as PointMass,
+    kl as kl,
+)
+from vertebra.networks.kernels import (
+    RBF as RBF,
+    Dual as Dual,
+    Linear as Linear,
+    Matern as Matern,
+    Periodic as Periodic,
+    Polynomial as Polynomial,
+)
+from vertebra.networks.network import (
+    Layer as Layer,
+    Network as Network,
+    build as build,
+)
+from vertebra.networks.parameters import (
+    Fixed as Fixed,
+    trainable as trainable,
+)
+from vertebra.networks.prior import (
     draw_prior as draw_prior,
     dual_kernel as dual_kernel,
     empirical_kernel as empirical_kernel,
     sample_prior as sample_prior,
 )
-from vertebra.schemes import (
+from vertebra.networks.schemes import (
     deep_ensemble as deep_ensemble,
     deep_kernel_learning as deep_kernel_learning,
     deep_random_features as deep_random_features,
@@ -79,7 +95,7 @@ from vertebra.schemes import (
     random_features as random_features,
     select_inputs as select_inputs,
 )
-from vertebra.skeleton import (
+from vertebra.networks.skeleton import (
     Node as Node,
     Output as Output,
     Skeleton as Skeleton,
@@ -87,6 +103,8 @@ from vertebra.skeleton import (
     chain as chain,
     multitask as multitask,
 )
-from vertebra.storage import BadFile as BadFile
+from vertebra.terms.block import (
+    PolynomialBlock as PolynomialBlock,
+)
 
 __version__: str

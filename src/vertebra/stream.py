@@ -18,10 +18,10 @@ from typing import Any
 
 import pandas as pd
 
-from vertebra.outputs import predictions, term_columns
-from vertebra.parquet import Parquet, ahead, as_parquet
-from vertebra.passes import StreamedRows, Training
-from vertebra.windows import Windows
+from vertebra.files.outputs import predictions, term_columns
+from vertebra.tables.parquet import Parquet, ahead, as_parquet
+from vertebra.tables.passes import StreamedRows, Training
+from vertebra.tables.windows import Windows
 
 __all__ = ["Parquet", "StreamedRows", "Training", "Windows", "eval_terms", "predict", "write"]
 

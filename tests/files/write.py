@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 import vertebra as vb
-from vertebra import fitting
+from vertebra.estimators import steps as fitting
 
 N_ROWS = 12
 

@@ -1,0 +1,5 @@
+"""`python -m vertebra.cli`."""
+
+from vertebra.cli.app import main
+
+main()

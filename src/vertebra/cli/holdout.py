@@ -1,0 +1,106 @@
+"""A model of all rows, with the accuracy of one that did not see some of them."""
+
+import dataclasses
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import typer
+from rich.console import Console
+
+from vertebra.cli.roles import Target
+from vertebra.estimators.scikit import AdditiveClassifier, AdditiveRegressor
+from vertebra.machine import cluster
+from vertebra.tables.parquet import Parquet
+
+# Tables of fewer rows are not split: accuracy is then of each row left out in turn.
+ROWS_TO_HOLD_OUT = 50
+HELD_OUT_FIRST = "held out from a first fit; this model has them too"
+# Of a budget, what is left for the model of all rows at least.
+LEAST_SECONDS = 0.5
+
+
+def fit_and_evaluate(
+    say: Console,
+    x: pd.DataFrame,
+    y: Target,
+    weight: Any,
+    settings: dict[str, Any],
+    *,
+    share: float,
+    budget: float | None = None,
+) -> Any:
+    """The model of all rows; `evaluation_` is that of a first fit without a share of them. A quiet `say` is obeyed."""
+    started = time.monotonic()
+    kind: Any = AdditiveClassifier if y.is_class else AdditiveRegressor
+    target: Any = pd.DataFrame(y.values)
+    target.columns = y.names
+    target = target if len(y.names) > 1 else target.iloc[:, 0]
+
+    def rows_of(rows: Any) -> tuple[Any, Any, Any]:
+        return x.iloc[rows], target.iloc[rows], None if weight is None else weight[rows]
+
+    def fitted(rows: Any, seconds: float | None) -> Any:
+        return kind(**settings, time_budget=seconds, verbose=not say.quiet).fit(*rows_of(rows))
+
+    def progress(words: str) -> None:
+        if not say.quiet:
+            typer.echo(words, err=True)
+
+    train, test = split(y, share if len(x) >= ROWS_TO_HOLD_OUT else 0.0, settings["random_state"])
+    model = evaluation = None
+    if len(test):
+        progress(f"First fit: {len(train)} rows, to measure accuracy on the other {len(test)}.")
+        model = fitted(train, None if budget is None else 0.5 * budget)
+        evaluation = model.evaluate(*rows_of(test))
+        if _ended(model, "the time budget"):
+            evaluation = None  # of a model with fewer terms than the one that is kept
+            say.print("The first fit ran out of time: accuracy is of each row left out in turn.")
+    if len(test) and _ended(model, "interrupted"):
+        say.print(f"Interrupted: this is the first model, of {len(train)} rows and not of all {len(x)}.")
+    else:
+        progress(f"{'Second fit' if len(test) else 'Fit'}: all {len(x)} rows.")
+        left = None if budget is None else max(budget - (time.monotonic() - started), LEAST_SECONDS)
+        model = fitted(slice(None), left)
+    if evaluation is not None:
+        model.evaluation_ = dataclasses.replace(evaluation, method=HELD_OUT_FIRST)
+    return model.set_params(verbose=False, time_budget=budget)
+
+
+def fit_files(
+    say: Console,
+    table: str,
+    columns: list[str],
+    y: Target,
+    weight: str | None,
+    settings: dict[str, Any],
+    memory: float | None,
+) -> tuple[Any, int]:
+    """The model of a table in Parquet files, and how many rows they have; nothing for processes but the first."""
+    source = Parquet(table, columns=columns, **({} if memory is None else {"memory": memory}))
+    kind: Any = AdditiveClassifier if y.is_class else AdditiveRegressor
+    if not say.quiet:
+        typer.echo(f"Fit: all {source.n_rows} rows, read some at a time.", err=True)
+    target: Any = y.names if len(y.names) > 1 else y.names[0]
+    model = kind(**settings, verbose=not say.quiet).fit(source, target, weight)
+    if not cluster.is_first():
+        return None, source.n_rows
+    return model.set_params(verbose=False, checkpoint=None), source.n_rows
+
+
+def _ended(model: Any, why: str) -> bool:
+    """Whether a fit was cut short, by what its diagnostics say."""
+    return any(each.startswith(why) for each in model.diagnostics_.warnings)
+
+
+def split(y: Target, share: float, seed: int) -> tuple[Any, Any]:
+    """Rows to fit and rows to hold out, class by class, so that every class is fitted."""
+    order = np.random.default_rng(seed).permutation(len(y.values))
+    groups = [order]
+    if y.is_class:
+        labels = y.values[order]
+        groups = [order[labels == label] for label in np.unique(y.values)]
+    held = [group[: min(round(share * len(group)), len(group) - 1)] for group in groups]
+    test = np.sort(np.concatenate(held))
+    return np.setdiff1d(np.arange(len(order)), test), test

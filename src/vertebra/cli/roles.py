@@ -1,0 +1,263 @@
+"""What the columns of a table are for: inputs, target and weights; numbers or classes."""
+
+import re
+import sys
+from collections import Counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from vertebra.cli.tablefile import Refused, nearest
+from vertebra.tables.column import FEATURE_TYPES, MISSING_WORDS, check_range, kind_of, target_fault
+from vertebra.tables.schema import learn, opened
+
+# Whole numbers of at most so many values, on so many rows, may stand for classes.
+FEW_VALUES, ROWS_FOR_HINT = 10, 100
+# Text of more values is hardly a class.
+MOST_CLASSES = 50
+OTHER_DATE = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}"
+ISO_DATE = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
+
+
+class Inputs(NamedTuple):
+    """The columns to learn from, and the kinds that were asked for, or seen in text."""
+
+    frame: pd.DataFrame
+    kinds: dict[str, str]
+
+
+class Target(NamedTuple):
+    """What to predict, of the rows that have it."""
+
+    names: list[str]
+    values: Any  # (n,) or (n, targets)
+    is_class: bool
+    reason: str
+    hint: str
+    n_left_out: int
+
+
+def choose(
+    frame: pd.DataFrame,
+    table: str,
+    targets: list[str],
+    drop: list[str],
+    weight: str | None,
+    kinds: list[str],
+    task: str,
+    *,
+    is_sample: bool = False,
+) -> tuple[Inputs, Target, Any]:
+    """Inputs, target and weights, of the rows that have a target.
+
+    The frame's rows are numbered from 0, and an error names the row, unless the frame is a sample of the table.
+    """
+    columns = list(frame.columns)
+    asked: dict[str, str] = {}
+    for each in kinds:
+        column, equals, kind = each.rpartition("=")
+        if not equals:
+            raise Refused(f"--type must be COLUMN=KIND, got {each!r}.")
+        asked[column] = kind
+    weights = [] if weight is None else [weight]
+    for option, names in (("--target", targets), ("--drop", drop), ("--weight", weights), ("--type", list(asked))):
+        for name in names:
+            if name not in columns:
+                raise Refused(f"{option} {name!r} is not a column of {table}{nearest(name, columns)}")
+    for column, kind in asked.items():
+        if kind not in FEATURE_TYPES:
+            raise Refused(f"--type {column}={kind}: {kind!r} is not a kind{nearest(kind, FEATURE_TYPES)}")
+    roles = Counter([*dict.fromkeys(targets), *weights, *dict.fromkeys(drop)])
+    if clash := [name for name, count in roles.items() if count > 1]:
+        raise Refused(f"{clash[0]!r} is asked for twice: a column is a target, a weight, dropped, or an input.")
+    for option, names in (("--target", targets), ("--weight", weights)):
+        for name in names:
+            _check_single(frame.attrs.get("repeated", {}).get(name, []), roles, option, name, table)
+    where = "" if is_sample else f" of {'standard input' if table == '-' else table}"
+    if weight is not None:
+        frame = frame.loc[_weights(frame[weight], weight, where) > 0.0]
+    y, kept = target_of(frame, list(dict.fromkeys(targets)), task, where)
+    for name in columns:
+        if name not in roles and asked.get(name, "number") == "number":
+            _check_input(frame[name], name, where)
+    x = frame.loc[kept, [name for name in columns if name not in roles]].reset_index(drop=True)
+    if not x.shape[1]:
+        raise Refused(f"{table} has no column left to learn from.")
+    dates = {name: "datetime" for name in x.columns if name not in asked and _is_date(x[name])}
+    wanted = {name: kind for name, kind in (dates | asked).items() if name in x.columns}
+    return Inputs(x, wanted), y, None if weight is None else frame.loc[kept, weight].to_numpy(dtype=float)
+
+
+def _is_date(values: Any) -> bool:
+    """Whether text is dates of ISO 8601 throughout."""
+    text = values.dropna()
+    if not len(text) or not isinstance(text.iloc[0], str):
+        return False
+    return all(isinstance(each, str) and re.fullmatch(ISO_DATE, each) for each in text.unique())
+
+
+def _check_single(others: list[str], roles: Counter, option: str, name: str, table: str) -> None:
+    """Which of two columns of a name is the target nobody knows; the other one as an input would tell its values."""
+    if any(other not in roles for other in others):
+        listed = ", ".join(map(repr, [name, *others]))
+        raise Refused(
+            f"{option} {name!r} names {1 + len(others)} columns of {table}, read as {listed}: drop all but one "
+            f"(--drop {others[0]!r}), or rename them."
+        )
+
+
+def _row(place: Any, where: str) -> str:
+    """A row as people count them; `where` is " of TABLE", or nothing where the number says nothing."""
+    return f"row {place + 1}{where}"
+
+
+def _check_finite(values: Any, what: str, where: str) -> None:
+    """Refuses infinite numbers, by the row of the first."""
+    if pd.api.types.is_object_dtype(values):  # whole numbers of hundreds of digits among others
+        infinite = np.array([isinstance(each, int) and abs(each) > sys.float_info.max for each in values])
+    elif pd.api.types.is_float_dtype(values):
+        infinite = np.isinf(values.to_numpy(dtype=float, na_value=np.nan))
+    else:
+        return
+    if n := int(infinite.sum()):
+        first = _row(values.index[infinite.argmax()], where)
+        many = f"{n} infinite value{'s' if n > 1 else ''}, the first in {first}" if where else "infinite values"
+        raise Refused(f"{what} has {many}: correct, or leave empty, what is beyond 1.8e308.")
+
+
+def _check_input(values: Any, name: str, where: str) -> None:
+    _check_finite(values, f"the column {name!r}", where)
+    if where and pd.api.types.is_float_dtype(values) and values.notna().any():
+        try:
+            check_range(name, float(values.min()), float(values.max()))
+        except ValueError as error:
+            words = str(error)
+            raise Refused(words[0].lower() + words[1:]) from None
+
+
+def _weights(values: Any, name: str, where: str) -> Any:
+    wanted = f"--weight {name!r} must hold finite numbers of at least 0, without gaps"
+    if not pd.api.types.is_numeric_dtype(values):
+        raise Refused(f"{wanted}, got {_sample(values)}.")
+    numbers = values.to_numpy(dtype=float, na_value=np.nan)
+    bad = ~(np.isfinite(numbers) & (numbers >= 0.0))
+    if bad.any():
+        place = int(bad.argmax())
+        got = "none" if np.isnan(numbers[place]) else str(numbers[place])
+        raise Refused(f"{wanted}; {_row(values.index[place], where)} has {got}." if where else f"{wanted}, got {got}.")
+    if not (values > 0).any():
+        raise Refused(f"--weight {name!r} is 0 in every row.")
+    return values.to_numpy(dtype=float)
+
+
+def target_of(frame: pd.DataFrame, names: list[str], task: str, where: str = "") -> tuple[Target, Any]:
+    """The target, and which rows have it; `where` is " of TABLE" if the frame's index numbers the table's rows."""
+    columns: Any = frame[names]
+    kept = (columns.notna() & ~columns.isin(MISSING_WORDS)).all(axis=1).to_numpy()
+    if not kept.any():
+        raise Refused(f"the target {' and '.join(map(repr, names))} has no value in any row.")
+    columns = columns.loc[kept]
+    for name in names:
+        _check_finite(columns[name], f"the target {name!r}", where)
+    kinds = {name: kind_of(opened(columns[[name]]).columns[0], name, False) for name in names}
+    for name, kind in kinds.items():
+        if kind == "datetime" or _is_date(columns[name]):
+            raise Refused(f"the target {name!r} holds dates: make it a number first, such as days since a date.")
+        if columns[name].nunique() < 2:
+            raise Refused(f"the target {name!r} has one value only, {_sample(columns[name])}: nothing can be learned.")
+    is_class, reason = _task(columns, list(kinds.values()), task)
+    if is_class:
+        return Target(names, _labels(columns.iloc[:, 0]), True, reason, "", int((~kept).sum())), kept
+    for name, kind in kinds.items():
+        if kind not in ("number", "boolean"):
+            raise Refused(f"the target {name!r} must hold numbers for regression, got {_sample(columns[name])}.")
+    values, hint = columns.to_numpy(dtype=float), ""
+    for name, own in zip(names, values.T, strict=True):
+        if (fault := target_fault(own)) is not None:
+            place, found, advice = fault
+            at = "" if place is None or not where else f", in {_row(columns.index[place], where)}"
+            raise Refused(f"the target {name!r} {found}{at}{advice}")
+    for name, own in zip(names, values.T, strict=True):
+        n_values = columns[name].nunique()
+        if task == "auto" and n_values <= FEW_VALUES and len(own) >= ROWS_FOR_HINT and (own == own.round()).all():
+            hint = f"{name} has {n_values} whole values only: if they are classes, ask for --task classification."
+    values = values if len(names) > 1 else values[:, 0]
+    return Target(names, values, False, reason, hint, int((~kept).sum())), kept
+
+
+def _task(columns: pd.DataFrame, kinds: list[str], task: str) -> tuple[bool, str]:
+    """Whether this is classification, and why."""
+    first = columns.iloc[:, 0]
+    n_values = first.nunique()
+    if task == "classification" and len(kinds) > 1:
+        raise Refused("--task classification takes one --target: fit a model for each.")
+    if task != "auto":
+        return task == "classification", "asked for"
+    if len(kinds) > 1:
+        return False, "several targets"
+    if kinds[0] == "number":
+        return (True, "two values") if n_values == 2 else (False, "numbers")
+    if n_values > MOST_CLASSES:
+        raise Refused(
+            f"the target {first.name!r} is text of {n_values} values, {_sample(first)} among them: make it numbers, or "
+            "ask for --task classification."
+        )
+    return True, {"boolean": "booleans", "category": "text"}.get(kinds[0], "categories")
+
+
+def _labels(column: Any) -> Any:
+    """Classes as text, or as the numbers or booleans they are."""
+    values = column.tolist()
+    if all(isinstance(each, bool) for each in values):
+        return np.array(values, dtype=bool)
+    if any(isinstance(each, str | bool) or not isinstance(each, int | float) for each in values):
+        return np.array([str(each) for each in values])
+    numbers = np.array(values, dtype=float)
+    # a gap elsewhere in the column makes floats of whole numbers
+    return numbers.astype(int) if (numbers == numbers.round()).all() and np.abs(numbers).max() < 2**53 else numbers
+
+
+def _sample(column: Any) -> str:
+    text = [each for each in column if isinstance(each, str)]
+    return repr((text or column.tolist())[0])[:60]
+
+
+def described(table: str, n_rows: int, x: Inputs, y: Target) -> list[str]:
+    """What was read, in sentences."""
+    kinds: dict[str, str] = {}
+    for column in learn(x.frame, None, x.kinds or None).columns:
+        kinds[column.source] = "date" if column.part is not None else column.kind
+    plural = {"category": "categories", "ordered": "ordered categories"}
+    counted = [
+        f"{count} {kind if count == 1 else plural.get(kind, kind + 's')}"
+        for kind, count in Counter(kinds.values()).most_common()
+    ]
+    source = "standard input" if table == "-" else table
+    inputs = f"{len(kinds)} input{'s' if len(kinds) > 1 else ''}"
+    lines = [f"Read {source}: {n_rows:,} rows, {inputs} ({', '.join(counted)})."]
+    if y.n_left_out:
+        lines.append(f"Left out {y.n_left_out:,} rows without a target.")
+    task = "classification" if y.is_class else "regression"
+    lines.append(f"Target {', '.join(y.names)}: {task} ({y.reason}).")
+    if y.hint:
+        lines.append(f"Hint: {y.hint}")
+    for name in x.frame.columns:
+        if re.fullmatch(r"Unnamed: \d+", name):
+            lines.append(f"Hint: a column has no name. If it numbers the rows, leave it out: --drop '{name}'")
+        elif kinds[name] == "category":
+            lines += _hint_of_text(name, x.frame[name].dropna().astype(str))
+    return lines
+
+
+def _hint_of_text(name: str, values: pd.Series) -> list[str]:
+    """What text may be that was read as levels."""
+    if len(values) < ROWS_FOR_HINT:
+        return []
+    if values.str.fullmatch(OTHER_DATE).mean() > 0.9:
+        return [
+            f"Hint: {name} looks like dates, {values.iloc[0]!r}: write them as 2024-05-31, and they are read as such."
+        ]
+    if values.nunique() > 0.9 * len(values):
+        return [f"Hint: {name} differs in nearly every row. If it names the rows, leave it out: --drop '{name}'"]
+    return []

@@ -1,0 +1,1 @@
+"""The posterior of f, taken apart: components, measures, strengths, bands."""

@@ -1,0 +1,122 @@
+"""What a sum of terms of few inputs leaves out: whether there is anything, and how much of it networks can add.
+
+f = A + α(G − A), with A the terms, G an ensemble over all inputs and α the share of their difference that makes rows
+nearest which neither had seen. It is sought only where a quick look at what A leaves finds something.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.spatial.distance import cdist
+from scipy.special import expit
+
+from vertebra.estimators.calibration import LeftOut
+
+# Terms have up to three inputs: with no more of them there is nothing that they could not say.
+LEAST_INPUTS, LEAST_ROWS = 4, 200
+# The quick look: so many rows at most, centres of the kernel, its lengthscales beside √p, penalties.
+MOST_ROWS, N_CENTRES = 8000, 500
+LENGTHSCALES, PENALTIES = (0.35, 0.7, 1.4), 10.0 ** np.arange(-3.0, 4.0)
+# The share of what the terms miss that must be found, by the quick look and by the networks, and how surely.
+LEAST_SHARE, LEAST_Z = 0.02, 4.0
+
+
+def is_something_left(
+    x: Float[np.ndarray, "n p"], away: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]
+) -> bool:
+    """Whether a ridge regression on bumps over all inputs predicts what rows are away from the terms.
+
+    `away` of each row from terms that had not seen it; each row is left out of the ridge in turn, in closed form.
+    """
+    n, p = x.shape
+    if n < LEAST_ROWS or int(np.sum(np.ptp(x, axis=0) > 0.0)) < LEAST_INPUTS:
+        return False
+    order = np.random.default_rng(0).permutation(n)[:MOST_ROWS]
+    x, away, weight = x[order], away[order], weight[order]
+    spread = x.std(axis=0)
+    x = x / np.where(spread > 0.0, spread, 1.0)
+    centres = x[:N_CENTRES]
+    far, between = (cdist(each, centres, "sqeuclidean") / p for each in (x, centres))
+    for lengthscale in LENGTHSCALES:
+        # the kernel exp(−‖x − x′‖²/2pℓ²) by its values at the centres
+        values, vectors = np.linalg.eigh(np.exp(-0.5 * between / lengthscale**2))
+        kept = values > 1e-8 * values[-1]
+        features = np.exp(-0.5 * far / lengthscale**2) @ (vectors[:, kept] / np.sqrt(values[kept]))
+        errors = left_out_errors(features, away, weight, PENALTIES * float(weight.mean()))
+        if any(_is_clear(away**2, error**2, weight).any() for error in errors):
+            return True
+    return False
+
+
+def left_out_errors(
+    features: Float[np.ndarray, "n r"],
+    y: Float[np.ndarray, "n k"],
+    weight: Float[np.ndarray, " n"],
+    penalties: Float[np.ndarray, " l"],
+) -> Iterator[Float[np.ndarray, "n k"]]:
+    """By what ridge regressions miss each row when they are fitted without it, for one penalty after the other."""
+    root = np.sqrt(weight)[:, None]
+    scaled = root * features
+    squares, vectors = np.linalg.eigh(scaled.T @ scaled)
+    directions = scaled @ vectors
+    along = directions.T @ (root * y)
+    for penalty in penalties:
+        shrunk = 1.0 / (np.maximum(squares, 0.0) + penalty)
+        # of a row that stands there several times, one is left out
+        leverage = directions**2 @ shrunk / np.maximum(weight, 1.0)
+        yield (y - directions @ (shrunk[:, None] * along) / root) / (1.0 - leverage)[:, None]
+
+
+class Blend(NamedTuple):
+    """What is made of the terms and the networks, target by target."""
+
+    share: Float[np.ndarray, " k"]  # α
+    said: LeftOut  # of f
+    sizes: Float[np.ndarray, "draws k"]  # draws of the size of the remainder: the root of what it takes off the error
+    probability: Float[np.ndarray, " k"]  # that it is there
+
+
+def blend(
+    terms: tuple[Float[np.ndarray, "n k"], Float[np.ndarray, "n k"]],
+    networks: LeftOut,
+    y: Float[np.ndarray, "n k"],
+    weight: Float[np.ndarray, " n"],
+    *,
+    n_draws: int,
+) -> Blend | None:
+    """From what each says of every row without it, mean and variance; nothing if the terms do as well by themselves."""
+    mean, variance = terms
+    away, apart = y - mean, networks.mean - mean
+    # few networks speak of a row left out: the mean of all of them is nearer to it by `fewer`
+    along = np.average(away * apart, axis=0, weights=weight)
+    across = np.average(apart**2 - networks.fewer, axis=0, weights=weight)
+    share = np.where(across > 0.0, np.clip(along / np.maximum(across, 1e-300), 0.0, 1.0), 0.0)
+    before, left = away**2, (away - share * apart) ** 2
+    # whether it is worth it is decided by what few networks do, which is no estimate
+    clear = _is_clear(before, left, weight)
+    if not clear.any():
+        return None
+    share, after = np.where(clear, share, 0.0), left - share**2 * networks.fewer
+    mean = mean + share * apart
+    variance = (1.0 - share) ** 2 * variance + share**2 * networks.variance
+    gain, error = _gain(before, after, weight)
+    draws = gain + error * np.random.default_rng(0).standard_normal((n_draws, len(gain)))
+    # the gain in log density, with the noise that each leaves
+    first, second = (np.maximum(np.average(each, axis=0, weights=weight), 1e-300) for each in (before, left))
+    odds = 0.5 * weight.sum() * np.log(np.maximum(first / second, 1.0))
+    sizes = np.where(clear, np.sqrt(np.maximum(draws, 0.0)), 0.0)
+    return Blend(share, LeftOut(mean, variance, share**2 * networks.fewer), sizes, np.where(clear, expit(odds), 0.0))
+
+
+def _gain(before, after, weight) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
+    """What squared errors have become smaller by, and its standard error."""
+    gain = np.average(before - after, axis=0, weights=weight)
+    spread = np.average((before - after - gain) ** 2, axis=0, weights=weight)
+    return gain, np.sqrt(spread / weight.sum())
+
+
+def _is_clear(before, after, weight):
+    gain, error = _gain(before, after, weight)
+    return (gain > LEAST_SHARE * np.average(before, axis=0, weights=weight)) & (gain > LEAST_Z * error)

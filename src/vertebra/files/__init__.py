@@ -1,0 +1,1 @@
+"""A model as a file, as ONNX, as tables."""

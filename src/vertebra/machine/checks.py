@@ -1,0 +1,22 @@
+"""What users hand over, held to what it may be."""
+
+import numbers
+from typing import Any
+
+
+def seed_of(random_state) -> int:
+    """The seed itself, or one drawn from a generator; without either 0, so that a fit repeats."""
+    if random_state is None or isinstance(random_state, numbers.Integral):
+        return int(random_state or 0)
+    return int(random_state.randint(2**31))
+
+
+def check_level(level: float) -> None:
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"`level` must be between 0 and 1, got {level!r}.")
+
+
+def check_count(**counts: Any) -> None:
+    for name, value in counts.items():
+        if not isinstance(value, numbers.Integral) or value < 1:
+            raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")

@@ -1,0 +1,59 @@
+"""Work shared out among the cores by threads, its results in the order of the work."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+# Rows looked at together.
+CHUNK = 8192
+
+Sums = list[np.ndarray]
+
+
+def cores() -> int:
+    """Those that the process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def results(work: Callable[[Any], Any], items: Iterable[Any], n_threads: int) -> Iterator[Any]:
+    """work(item) of every item, in their order; no more items than the threads need are in memory."""
+    if n_threads == 1:
+        yield from map(work, items)
+        return
+    # a thread of ours per core: threads of BLAS's own would only wait for each other beside them
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_threads) as pool:
+        waiting: deque = deque()
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def added(
+    work: Callable[[Any], Sums],
+    chunks: Iterable[Any],
+    n_threads: int,
+    *,
+    before: Sums | None = None,
+    after: Callable[[Sums, int], None] = lambda total, n_done: None,
+) -> Sums:
+    """Σ work(chunk), in the order of the chunks, by threads; no more chunks than these need are in memory.
+
+    `before` is where to begin; `after` is told what there is and of how many chunks, whenever one was added.
+    """
+    total: Sums = [each.copy() for each in before or []]
+    for n_done, part in enumerate(results(work, chunks, n_threads), start=1):
+        if not total:
+            total.extend(np.array(each, dtype=np.float64) for each in part)
+        else:
+            for one, other in zip(total, part, strict=True):
+                one += other
+        after(total, n_done)
+    return total

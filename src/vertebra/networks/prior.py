@@ -1,0 +1,202 @@
+"""The prior view: functions before data, and the Gaussian processes that wide networks become.
+
+Given the features, the prior of a layer is a Gaussian process with the empirical kernel K̂ = φᵀφ (Proposition 1). With
+features and widths growing, the whole network becomes one with the kernel `dual_kernel`, composed layer by layer.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from vertebra.machine.devices import cut, padded
+from vertebra.networks.activations import dual
+from vertebra.networks.blocks import InducingPointBlock, RandomFeatureBlock
+from vertebra.networks.distributions import Normal, PointMass
+from vertebra.networks.keys import fast
+from vertebra.networks.network import Layer, Network
+from vertebra.networks.parameters import overridden, working
+from vertebra.networks.skeleton import Skeleton
+
+
+def empirical_kernel(block: Any, x: ArrayLike, x2: ArrayLike | None = None) -> Float[Array, "n n2"]:
+    """K̂(x, x') = φ(x)ᵀφ(x') of a feature block with its arrays, for rows x and x2 (x again unless given).
+
+    >>> block = vb.RandomFeatureBlock(2000, kernel=vb.RBF(1.0)).init(1, rng=np.random.default_rng(0))
+    >>> print(vb.empirical_kernel(block, np.array([[0.0], [1.0]])).round(1))
+    [[1.  0.6]
+     [0.6 1. ]]
+    """
+    rows = working(np.asarray(x))
+    others = rows if x2 is None else working(np.asarray(x2))
+    return block(rows.T).T @ block(others.T)
+
+
+def draw_prior(network: Network, *, key: PRNGKeyArray) -> Network:
+    """The network with every V drawn from its prior, as point masses. Trained biases stay as they are.
+
+    >>> network = vb.build(vb.chain(2, 2), vb.mean_field([4, 1]), key=jr.key(0))
+    >>> f = vb.draw_prior(network, key=jr.key(1))
+    >>> f.mean(jnp.ones((2, 3))).shape
+    (1, 3)
+    """
+    keys = jr.split(key, len(network.stacks))
+    stacks = tuple(_draw_stack(stack, stack_key) for stack, stack_key in zip(network.stacks, keys, strict=True))
+    return Network(network.skeleton, stacks)
+
+
+def _draw_stack(stack, key):
+    n_blocks, d, r = stack.function.posterior.mean.shape
+
+    def draw(block, key):
+        return PointMass(block.prior.sample(key, d, r, live=None if block.live is None else block.live.value))
+
+    drawn = jax.vmap(draw)(stack.function, jr.split(key, n_blocks))
+    return eqx.tree_at(lambda s: s.function.posterior, stack, drawn)
+
+
+def sample_prior(
+    network: Network, x: ArrayLike, *, key: PRNGKeyArray, n_draws: int = 100
+) -> Float[Array, "draws n outputs"]:
+    """Draws of f(x) before data, each one function at all rows: what the network expects of the world.
+
+    >>> network = vb.build(vb.chain(2, 2), vb.mean_field([4, 1]), key=jr.key(0))
+    >>> vb.sample_prior(network, np.zeros((3, 2)), key=jr.key(1), n_draws=50).shape
+    (50, 3, 1)
+    """
+    rows = np.asarray(x)
+    if rows.ndim != 2 or rows.shape[1] != network.skeleton.n_inputs:
+        raise ValueError(f"`x` must have the shape (n, {network.skeleton.n_inputs}), got {rows.shape}.")
+    if n_draws < 1:
+        raise ValueError(f"`n_draws` must be at least 1, got {n_draws!r}.")
+    rows, n = padded(rows)
+    return cut(_sample_prior(network, rows, jr.split(fast(key), n_draws)), n, axis=1)
+
+
+@eqx.filter_jit
+def _sample_prior(network, x, keys):
+    def one_function(key):
+        weights_key, noise_key = jr.split(key)
+        return draw_prior(network, key=weights_key)(x.T, key=noise_key).T
+
+    return jax.lax.map(one_function, keys)
+
+
+class _Covariance(NamedTuple):
+    """Covariances of a quantity at rows x and z: with itself at x, across, with itself at z."""
+
+    xx: Float[Array, "n 1"]
+    xz: Float[Array, "n n2"]
+    zz: Float[Array, "1 n2"]
+
+
+def dual_kernel(
+    skeleton: Skeleton, layers: Sequence[Layer], x: ArrayLike, x2: ArrayLike | None = None
+) -> Float[Array, "outputs n n2"]:
+    """Cov(f(x), f(x')) of the infinitely wide network: the compositional kernel of a skeleton with its layers.
+
+    Layer by layer, what a node reads has inner products S, its blocks turn S into K, and its prior K into the
+    covariance C = s²K of f; σ between the layers turns C into E σ(f)σ(f'), of which each width adds one term to the
+    next S. Exact for one layer with r → ∞, and beyond it in the limit of wide layers, where S tends to its mean. The
+    widths given set the scale (default length scales and fan-in priors divide by them). Trained biases have a flat
+    prior and are left out; there is no such kernel with sparse priors, layer noise or linear mean functions.
+
+    >>> layers = vb.random_features([1], kernel=vb.RBF(1.0))
+    >>> print(vb.dual_kernel(vb.chain(1, 1), layers, np.array([[0.0], [1.0]]))[0].round(1))
+    [[1.  0.6]
+     [0.6 1. ]]
+    """
+    if len(layers) != skeleton.depth:
+        raise ValueError(
+            f"`layers` must have one entry per layer of the skeleton, {skeleton.depth}, got {len(layers)}."
+        )
+    for level, layer in enumerate(layers, start=1):
+        _check_layer(layer, level)
+    rows = np.asarray(x)
+    others = rows if x2 is None else np.asarray(x2)
+    for name, values in (("x", rows), ("x2", others)):
+        if values.ndim != 2 or values.shape[1] != skeleton.n_inputs:
+            raise ValueError(f"`{name}` must have the shape (n, {skeleton.n_inputs}), got {values.shape}.")
+    kernels, width = [], 1
+    for layer, parents in zip(layers, skeleton.parents, strict=True):
+        sizes = [max(map(len, parents)) * width, *(block.r for block in layer.features)]
+        blocks: Any = layer.features  # checked above to have a dual
+        kernels.append(tuple(block.dual(size) for block, size in zip(blocks, sizes, strict=False)))
+        width = layer.width
+    return _dual_kernel(skeleton, tuple(layers), tuple(kernels), working(rows), working(others))
+
+
+def _check_layer(layer, level):
+    if not isinstance(layer.prior, Normal):
+        raise ValueError(
+            f"Layer {level} has the prior {type(layer.prior).__name__}: only a Normal prior makes a Gaussian process."
+        )
+    for field in ("mean", "noise"):
+        if getattr(layer, field) is not None:
+            raise ValueError(f"Layer {level} has `{field}={getattr(layer, field)!r}`: leave it out for a dual kernel.")
+    for block in layer.features:
+        if not hasattr(block, "dual"):
+            raise ValueError(f"Layer {level}: {type(block).__name__} has no method `dual(n_inputs)` giving its kernel.")
+        for base in (RandomFeatureBlock, InducingPointBlock):
+            changed = isinstance(block, base) and overridden(block, base, ("__call__", "w", "whitener", "init"))
+            if changed and not overridden(block, base, ("dual",)):
+                raise ValueError(
+                    f"Layer {level}: {type(block).__name__} has a `{changed[0]}` of its own and the `dual` of "
+                    f"{base.__name__}: give it the method `dual(n_inputs)` of its own features."
+                )
+
+
+@eqx.filter_jit
+def _dual_kernel(skeleton, layers, kernels, x, z):
+    below = [
+        _Covariance(x[:, i, None] ** 2, x[:, i, None] * z[None, :, i], z[None, :, i] ** 2) for i in range(x.shape[1])
+    ]
+    activations, width = ["identity"] * len(below), 1
+    for level, layer in enumerate(layers):
+        parents = skeleton.parents[level]
+        active = [_activate(dual(name), c) for name, c in zip(activations, below, strict=True)]
+        n_inputs = max(map(len, parents)) * width
+        below = [_node(layer, kernels[level], [active[j] for j in read], width, n_inputs) for read in parents]
+        activations, width = [node.activation for node in skeleton.layers[level]], layer.width
+    return jnp.stack([sum(below[j].xz for j in group) for group in skeleton.output_parents])
+
+
+def _activate(of, c):
+    """E σ(f) σ(f') from the covariance of f."""
+    return _Covariance(of(c.xx, c.xx, c.xx), of(c.xx, c.xz, c.zz), of(c.zz, c.zz, c.zz))
+
+
+def _node(layer, kernels, reads, width, n_inputs):
+    """C = s²K of one node, from the second moments of what it reads, `width` values from each parent."""
+
+    def products(weights):
+        shares = [weights[j * width : (j + 1) * width].sum() for j in range(len(reads))]
+        return _add([_times(share, read) for share, read in zip(shares, reads, strict=True)])
+
+    n_features = len(reads) * width  # without the padding of nodes with fewer parents
+    for block, kernel in zip(layer.features, kernels, strict=True):
+        moments = _of_kernel(kernel, products, n_inputs)
+        # r exchangeable features have the inner product K, and a weighted one of K times the mean weight.
+        products = lambda weights, moments=moments: _times(weights.mean(), moments)  # noqa: E731
+        n_inputs = n_features = block.r
+    return _times(layer.prior.sd(n_features) ** 2, products(jnp.ones(n_inputs)))
+
+
+def _of_kernel(kernel, products, n_inputs):
+    def at(*fields):
+        return kernel.of_products(lambda weights: tuple(getattr(products(weights), f) for f in fields), n_inputs)
+
+    return _Covariance(at("xx", "xx", "xx"), at("xx", "xz", "zz"), at("zz", "zz", "zz"))
+
+
+def _times(scale, c):
+    return _Covariance(*(scale * part for part in c))
+
+
+def _add(covariances):
+    return _Covariance(*(sum(parts) for parts in zip(*covariances, strict=True)))

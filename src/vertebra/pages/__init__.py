@@ -1,0 +1,1 @@
+"""The report: words, charts, a panel to try inputs, and its assets."""

@@ -1,0 +1,252 @@
+"""A fitted additive model as small tables, so that a page can predict without Python.
+
+A prediction is a sum of products of functions of one input each. Every function is tabulated: at nodes between which
+lines are drawn, or at the levels of a category. Uncertainty is a root of the coefficients' covariance with only so many
+columns as the variance of f needs, rounded to 16 bits. Networks that add to the terms stay out: they count as noise.
+"""
+
+import base64
+from typing import Any, NamedTuple
+
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float
+from scipy.interpolate import CubicSpline
+from scipy.special import ndtri
+
+from vertebra.effects.anova import decompose
+from vertebra.effects.posterior import HybridSurface, NetworkSurface, TermSurface
+from vertebra.estimators.prediction import conformal_factor
+from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
+from vertebra.likelihoods.predictive import Predictive
+
+LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
+# Nodes of a number: of a basis of functions, and of a network by the size of the largest cluster that reads it.
+N_NODES, N_NETWORK_NODES = 400, {1: 41, 2: 21, 3: 13}
+# The share of the predictive variance that leaving columns of the root out may move.
+LEAST_SHARE = 1e-3
+N_ROWS = 2000
+# Of these rows, the share with a missing value of an input, and with a level never seen.
+SPECIAL_SHARE = 0.08
+# Levels that a page offers of one category: the most frequent.
+MOST_LEVELS = 300
+
+
+class Tabulated(NamedTuple):
+    """Functions of every input at its nodes, terms as products of them, and the posterior of their coefficients."""
+
+    codes: list[Float[np.ndarray, " nodes"]]  # coded values; of a category its levels
+    functions: list[Float[np.ndarray, "nodes k"]]
+    special: list[Float[np.ndarray, "2 k"]]  # at a missing value, at an unseen level
+    terms: list[tuple[tuple[int, ...], np.ndarray]]  # the places of its functions, a row per product
+    means: list[Float[np.ndarray, " m1"]]  # of every latent function, the constant first
+    roots: list[Float[np.ndarray, "m1 r"]]
+
+
+def tables(model: Any) -> dict[str, Any]:
+    """All that a page needs to predict, as JSON can hold it."""
+    surface = _shown(model)
+    found = _of_terms(model, surface) if isinstance(surface, TermSurface) else _of_network(model, surface)
+    rng = np.random.default_rng(0)
+    features = _features(found, rng)
+    outputs = []
+    for k, (mean, root) in enumerate(zip(found.means, found.roots, strict=True)):
+        short, rest = _shortened(root, features, _least_variance(model, k))
+        scale = np.maximum(np.abs(short).max(axis=0), 1e-300) / 32767.0
+        whole = np.round(short / scale).astype("<i2")
+        outputs.append(
+            {"mean": _packed(mean, "<f8"), "root": _packed(whole, "<i2"), "scale": scale.tolist(), "rest": rest}
+        )
+    return {
+        "inputs": [_input(model, i, found) for i in range(len(found.codes))],
+        "terms": [{"inputs": list(term), "index": index.tolist()} for term, index in found.terms],
+        "outputs": outputs,
+        "likelihood": _likelihood(model),
+        "levels": list(LEVELS),
+        "conformal": _conformal(model),
+    }
+
+
+def _shown(model: Any) -> Any:
+    return model._surface.terms if isinstance(model._surface, HybridSurface) else model._surface
+
+
+def _scale(model: Any) -> Float[np.ndarray, " k"]:
+    """Of Gaussian noise, with what the page leaves out."""
+    scale = np.atleast_1d(np.asarray(model._likelihood.scale, np.float64))
+    return np.hypot(scale, model._surface.size) if isinstance(model._surface, HybridSurface) else scale
+
+
+def _of_terms(model: Any, surface: TermSurface) -> Tabulated:
+    basis = surface.terms.basis
+    codes, functions, special = [], [], []
+    for i, (column, system) in enumerate(zip(model.schema_.columns, basis.systems, strict=True)):
+        own = _codes(model, i, N_NODES)
+        if not column.levels and len(system.knots):
+            own = np.unique(np.concatenate([own, system.knots]))
+        coded = np.full((len(own) + 2, len(basis.systems)), np.nan)
+        coded[:, i] = np.append(own, [np.nan, -1.0 if column.levels else np.nan])
+        values = system(model._encoding(coded)[:, i])
+        codes.append(own)
+        functions.append(values[:-2])
+        special.append(values[-2:])
+    terms = [(block.term, block.index) for block in basis.blocks]
+    return Tabulated(codes, functions, special, terms, list(surface.terms.means), list(surface.terms.roots))
+
+
+def _of_network(model: Any, surface: NetworkSurface) -> Tabulated:
+    """Values on the grid of every term, and functions that are 1 at one node and 0 at the others."""
+    names = model._names()
+    size = {i: max((len(c) for c in model.clusters_ if names[i] in c), default=1) for i in range(len(names))}
+    codes, places, functions, special = [], [], [], []
+    for i, column in enumerate(model.schema_.columns):
+        codes.append(_codes(model, i, N_NODES))
+        own, table = codes[i], np.eye(len(codes[i]))
+        if not column.levels and np.ptp(own) > 0.0:
+            own = np.linspace(own[0], own[-1], N_NETWORK_NODES.get(size[i], 9))
+            # the cubic spline that is 1 at one node and 0 at the others
+            table = CubicSpline(own, np.eye(len(own)))(codes[i])
+        coded = np.full((len(own) + 2, len(names)), np.nan)
+        coded[:, i] = np.append(own, [np.nan, -1.0 if column.levels else np.nan])
+        places.append(model._encoding(coded)[:, i])
+        functions.append(table)
+        special.append(np.eye(len(own) + 2)[-2:])
+    terms, means, roots = [], [], []
+    found = [
+        decompose(surface.network, surface.rows, key=jr.key(surface.seed), output=k) for k in range(surface.n_outputs)
+    ]
+    for term in sorted((t for t in found[0] if t), key=lambda t: (len(t), t)):
+        sizes = [len(places[i]) for i in term]
+        terms.append((term, np.stack([g.ravel() for g in np.indices(sizes)], axis=1)))
+    for k in range(surface.n_outputs):
+        pieces, draws = [np.atleast_1d(found[k][()].mean).ravel()], [found[k][()].draws.reshape(-1, 1)]
+        for term, index in terms:
+            points = [places[i][index[:, axis]] for axis, i in enumerate(term)]
+            curve = surface.curve(term, points, k, None)
+            pieces.append(curve.mean)
+            draws.append(curve.draws)
+        means.append(np.concatenate(pieces))
+        every = np.concatenate(draws, axis=1)
+        roots.append(((every - every.mean(axis=0)) / np.sqrt(len(every) - 1.0)).T)
+    return Tabulated(codes, functions, special, terms, means, roots)
+
+
+def _codes(model: Any, i: int, n_nodes: int) -> Float[np.ndarray, " nodes"]:
+    """Coded values of an input over its range: of a number half evenly spread, half as the data are."""
+    column = model.schema_.columns[i]
+    if column.levels:
+        return np.arange(len(column.levels), dtype=float)
+    low, high = model._ranges[i]
+    marginal = model._profile.inputs[i]
+    edges = np.clip(column.standard(marginal.edges), low, high)
+    upto = np.append(0.0, np.cumsum(marginal.shares + 1e-9))
+    by_rank = np.interp(np.linspace(0.0, upto[-1], n_nodes // 2), upto, edges)
+    return np.unique(np.concatenate([np.linspace(low, high, n_nodes - n_nodes // 2), by_rank]))
+
+
+def _features(found: Tabulated, rng: np.random.Generator) -> Float[np.ndarray, "rows m1"]:
+    """The products at rows whose inputs are drawn apart from each other, evenly over their nodes; some are missing."""
+    values = []
+    for table, special in zip(found.functions, found.special, strict=True):
+        wide = np.zeros((len(table) + 2, special.shape[1]))
+        wide[:-2, : table.shape[1]], wide[-2:] = table, special
+        kind = rng.random(N_ROWS)
+        place = np.where(
+            kind < SPECIAL_SHARE, -1, np.where(kind < 2 * SPECIAL_SHARE, -2, rng.integers(0, len(table), N_ROWS))
+        )
+        values.append(wide[place])
+    columns = [np.ones((N_ROWS, 1))]
+    for term, index in found.terms:
+        product = np.ones((N_ROWS, len(index)))
+        for axis, i in enumerate(term):
+            product = product * values[i][:, index[:, axis]]
+        columns.append(product)
+    return np.concatenate(columns, axis=1)
+
+
+def _shortened(root, features, least: float):
+    """The fewest columns with which the variance of f keeps its value at the rows, and the mean of what is left out."""
+    at = features @ root
+    total = np.sum(at**2, axis=1)
+    squares, vectors = np.linalg.eigh(at @ at.T if len(at) < at.shape[1] else at.T @ at)
+    directions = vectors[:, ::-1] if len(at) >= at.shape[1] else at.T @ vectors[:, ::-1]
+    directions = directions[:, squares[::-1] > 1e-12 * max(float(squares[-1]), 1e-300)]
+    directions = directions / np.linalg.norm(directions, axis=0)
+    left = total[:, None] - np.cumsum((at @ directions) ** 2, axis=1)
+    share = np.max(np.abs(left - left.mean(axis=0)) / (total + least)[:, None], axis=0, initial=0.0)
+    enough = int(np.argmax(share < LEAST_SHARE)) if (share < LEAST_SHARE).any() else len(share) - 1
+    return root @ directions[:, : enough + 1], max(float(left[:, enough].mean()), 0.0)
+
+
+def _least_variance(model: Any, k: int) -> float:
+    """What the predictive variance holds besides that of f, on the model's scale."""
+    if isinstance(model._likelihood, Gaussian):
+        return float(_scale(model)[k] ** 2)
+    return 0.02
+
+
+def _input(model: Any, i: int, found: Tabulated) -> dict[str, Any]:
+    column, marginal = model.schema_.columns[i], model._profile.inputs[i]
+    if not any(i in term for term, _ in found.terms):
+        # nothing of its values, which may be anybody's addresses, but the day that a date's control starts with
+        day = {"middle": marginal.middle} if column.part == "time" else {}
+        return {"name": column.name, "source": column.source, "part": column.part, "acts": False, **day}
+    record: dict[str, Any] = {
+        "name": column.name,
+        "source": column.source,
+        "part": column.part,
+        "acts": True,
+        "middle": marginal.middle,
+        "has_missing": column.has_missing,
+        "k": found.special[i].shape[1],
+        "special": _packed(found.special[i], "<f4"),
+    }
+    if not column.levels:
+        record |= {"centre": column.centre, "scale": column.scale, "tail": column.tail}
+        record |= {"low": float(marginal.edges[0]), "high": float(marginal.edges[-1])}
+        record |= {"nodes": found.codes[i].tolist(), "table": _packed(found.functions[i], "<f4")}
+        return record
+    shown = np.sort(np.argsort(-marginal.shares, kind="stable")[:MOST_LEVELS])
+    if column.part:
+        shown = np.arange(len(column.levels))
+    labels = [str(column.levels[j]) for j in shown]
+    return record | {
+        "levels": labels,
+        "middle": int(np.searchsorted(shown, int(marginal.middle))),
+        "n_levels": len(column.levels),
+        "table": _packed(found.functions[i][shown], "<f4"),
+    }
+
+
+def _likelihood(model: Any) -> dict[str, Any]:
+    """What turns f into y; latent functions are paired as Python pairs them."""
+    likelihood = model._likelihood
+    record: dict[str, Any] = {"name": type(likelihood).__name__, "is_discrete": bool(likelihood.is_discrete)}
+    if isinstance(likelihood, Gaussian):
+        record["scale"] = _scale(model).tolist()
+    elif isinstance(likelihood, StudentT | HeteroscedasticGaussian):
+        record["scale"] = np.atleast_1d(np.exp(np.asarray(likelihood.log_scale, np.float64))).tolist()
+    if isinstance(likelihood, StudentT):
+        record["degrees"] = float(likelihood.degrees)
+    n = model._surface.n_outputs
+    points = Predictive(likelihood, np.zeros((1, n)), np.ones((1, n))).points(slice(None))[:, 0]
+    record |= {"points": points.tolist(), "per_target": likelihood.latent_per_target}
+    if hasattr(model, "classes_"):
+        record["classes"] = [str(c) for c in model.classes_]
+    else:
+        record |= {"y_mean": model._y_mean.tolist(), "y_scale": model._y_scale.tolist()}
+        record["normal"] = [float(ndtri(0.5 + 0.5 * level)) for level in LEVELS]
+    return record
+
+
+def _conformal(model: Any) -> list[list[float | None]] | None:
+    """Half-widths in sds, by level and target; none where nothing can be promised of what the page predicts."""
+    scores = getattr(model, "_conformal", None)
+    if scores is None or isinstance(model._surface, HybridSurface):
+        return None
+    factors = [conformal_factor(scores, level) for level in LEVELS]
+    return [[float(v) if np.isfinite(v) else None for v in factor] for factor in factors]
+
+
+def _packed(values: np.ndarray, kind: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode("ascii")

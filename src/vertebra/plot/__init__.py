@@ -1,0 +1,40 @@
+"""Figures of what a model knows: each takes a table or a record, draws it on an `ax`, and returns the `ax`.
+
+Nothing is estimated here: every number drawn was in what was given.
+
+>>> data = vb.datasets.synthetic("f1", n=100)
+>>> model = vb.AdditiveRegressor(clusters=[("x0", "x1"), ("x3",)]).fit(data.x, data.y)
+>>> ax = vb.plot.strengths(model.effects())
+>>> ax.get_xlabel()
+'strength'
+"""
+
+from vertebra.plot.figures import (
+    calibration,
+    curve,
+    effect,
+    interactions,
+    levels,
+    skeleton,
+    slices,
+    sparsity,
+    strengths,
+    surface,
+    training,
+    waterfall,
+)
+
+__all__ = [
+    "calibration",
+    "curve",
+    "effect",
+    "interactions",
+    "levels",
+    "skeleton",
+    "slices",
+    "sparsity",
+    "strengths",
+    "surface",
+    "training",
+    "waterfall",
+]

@@ -1,0 +1,180 @@
+"""Tables in Parquet files, read some rows at a time by a thread of their own.
+
+What is chosen among rows goes by their numbers in the files, and so depends neither on how many processes read them nor
+on which of them does.
+"""
+
+import os
+import pathlib
+import queue
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from vertebra.machine import cluster
+
+# Rows of a batch as they are read, and batches read ahead of the work.
+BATCH_ROWS, AHEAD = 65_536, 2
+# GiB that a fit may take beside the libraries.
+MEMORY = 1.5
+# What the numbers of rows are hashed with, for choices that must not go together.
+SAMPLED, FOLDED, CALIBRATED, ORDERED = range(4)
+
+
+class Parquet:
+    """A table in Parquet files: a file, a folder of them, or a `pyarrow.dataset.Dataset`.
+
+    `columns` are those to read, all unless given; `memory` is what a fit of it may take, in GiB, beside the libraries.
+    With several processes (`cluster.connect`) each reads its own row groups.
+
+    >>> table = vb.stream.Parquet("flats.parquet", columns=["size", "rent"])
+    >>> table.n_rows, len(table.pieces)
+    (100, 1)
+    """
+
+    def __init__(self, source: Any, *, columns: Sequence[str] | None = None, memory: float = MEMORY):
+        if not memory > 0.0:
+            raise ValueError(f"`memory` must be a number of GiB above 0, got {memory!r}.")
+        self.dataset, self.memory = _dataset(source), memory
+        names = list(self.dataset.schema.names)
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"`source` must have distinct column names, got more than one of: {', '.join(repeated)}.")
+        self.columns = names if columns is None else list(columns)
+        if unknown := [name for name in self.columns if name not in names]:
+            raise ValueError(f"`columns` must be of the table, {', '.join(names)}, got {unknown[0]!r}.")
+        files = list(self.dataset.get_fragments())
+        if any(not hasattr(file, "split_by_row_group") for file in files):
+            raise ValueError("`source` must be a dataset of Parquet files, got one of another format.")
+        pieces = [(piece, sum(g.num_rows for g in piece.row_groups)) for f in files for piece in f.split_by_row_group()]
+        self.pieces, counts = [piece for piece, n in pieces if n], [n for _, n in pieces if n]
+        self.starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        if not self.n_rows:
+            raise ValueError("`source` has no rows.")
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.starts[-1])
+
+    def batches(self, columns: Sequence[str], pieces: Iterable[int] | None = None) -> Iterator["Batch"]:
+        """Some rows at a time, with the number of the first; of some row groups, or of those of this process."""
+        index, count = cluster.place()
+        for k in range(index, len(self.pieces), count) if pieces is None else pieces:
+            first = int(self.starts[k])
+            read = self.pieces[k].to_batches(
+                schema=self.dataset.schema,
+                columns=list(columns),
+                batch_size=BATCH_ROWS,
+                batch_readahead=1,
+                fragment_readahead=1,
+            )
+            for rows in read:
+                yield Batch(first, rows)
+                first += len(rows)
+
+    def about(self) -> dict[str, Any]:
+        """What tells this table from another one."""
+        files = getattr(self.dataset, "files", [])
+        sizes = {os.path.basename(name): os.path.getsize(name) for name in files if os.path.isfile(name)}
+        return {"rows": self.n_rows, "columns": self.columns, "files": sizes}
+
+
+class Batch(NamedTuple):
+    """Rows as they were read, and the number of the first among all."""
+
+    first: int
+    rows: Any  # a pyarrow.RecordBatch
+
+    @property
+    def numbers(self) -> Int[np.ndarray, " n"]:
+        return np.arange(self.first, self.first + len(self.rows))
+
+    def part(self, start: int, stop: int) -> "Batch":
+        return Batch(self.first + start, self.rows.slice(start, stop - start))
+
+    def frame(self, columns: Sequence[str]) -> Any:
+        """Some columns, as a table."""
+        import pyarrow as pa
+
+        return pa.Table.from_batches([self.rows.select(list(columns))])
+
+
+def is_stream(X: Any) -> bool:
+    """Whether a table is to be read from files: a `Parquet`, a path, or a pyarrow dataset."""
+    return isinstance(X, Parquet | str | os.PathLike) or type(X).__module__.startswith("pyarrow._dataset")
+
+
+def as_parquet(X: Any) -> Parquet:
+    """A table in files as a `Parquet`; one that is such already is handed through."""
+    return X if isinstance(X, Parquet) else Parquet(X)
+
+
+def _dataset(source: Any) -> Any:
+    try:
+        import pyarrow.dataset as ds
+    except ImportError:
+        raise ImportError("Reading Parquet needs pyarrow. Install it: pip install pyarrow.") from None
+
+    if isinstance(source, ds.Dataset):
+        return source
+    path = pathlib.Path(source)
+    if not path.exists():
+        raise FileNotFoundError(f"`source` must be a Parquet file or a folder of them, and {str(path)!r} is not there.")
+    try:
+        found = ds.dataset(path, format="parquet", partitioning="hive")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: this cannot be read as Parquet: {error}") from None
+    if not list(found.get_fragments()):
+        raise ValueError(f"{path}: there are no Parquet files in this folder.")
+    return found
+
+
+def ahead(items: Iterable[Any], n: int = AHEAD) -> Generator[Any, None, None]:
+    """The same items, made by a thread of their own, up to n before they are asked for."""
+    made: queue.Queue = queue.Queue(n)
+    stopped = threading.Event()
+
+    def put(entry) -> bool:
+        while not stopped.is_set():
+            try:
+                made.put(entry, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def make() -> None:
+        try:
+            for item in items:
+                if not put((item, None)):
+                    return
+            put((None, StopIteration()))
+        except BaseException as error:  # handed over to where the items are used
+            put((None, error))
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = made.get()
+            if isinstance(error, StopIteration):
+                return
+            if error is not None:
+                raise error
+            yield item
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def uniform(numbers: Int[np.ndarray, " n"], purpose: int, seed: int) -> Float[np.ndarray, " n"]:
+    """A number in [0, 1) for each row, by its number alone (SplitMix64's finaliser)."""
+    with np.errstate(over="ignore"):
+        x = numbers.astype(np.uint64) + np.uint64(1 + purpose + 16 * (seed % 2**32)) * np.uint64(0x9E3779B97F4A7C15)
+        for _ in range(2):
+            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            x = x ^ (x >> np.uint64(31))
+    return (x >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -1,0 +1,246 @@
+"""What one pass over a table finds out about its columns: moments, extremes, levels, gaps.
+
+Facts of parts of a table add up to those of the whole, wherever the parts were read. A schema needs no more, but for
+the quartiles of numbers with far tails, which a sample of rows gives.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+
+from vertebra.machine import claims
+from vertebra.tables.column import (
+    FEATURE_TYPES,
+    PARTS,
+    UNSEEN,
+    Column,
+    Level,
+    check_range,
+    codes_of,
+    in_order,
+    instants,
+    kind_of,
+    levels_of,
+    part_of,
+    read,
+    scaling,
+    unified,
+)
+from vertebra.tables.schema import Schema, opened, wanted_kinds
+
+# A column of text with more levels than this names its rows.
+MOST_LEVELS = 1_000_000
+# Numbers that lie further from the mean than so many sds have far tails.
+FAR = 6.0
+# Squares of larger numbers, so many of them, need not be finite.
+LARGE = 1e140
+
+
+@dataclass
+class Moments:
+    """Of numbers: their weight, extremes, mean, and the sum of squares about it."""
+
+    weight: float = 0.0  # 0: there are none
+    low: float = 0.0
+    high: float = 0.0
+    mean: float = 0.0
+    square: float = 0.0
+
+    @classmethod
+    def of(cls, x: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> "Moments":
+        if not len(x):
+            return cls()
+        total = float(weight.sum())
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = float(weight @ x / total)
+            return cls(total, float(x.min()), float(x.max()), mean, float(weight @ (x - mean) ** 2))
+
+    def __add__(self, other: "Moments") -> "Moments":
+        """Chan, Golub & LeVeque's sum: no digits are lost where the mean is large."""
+        if not self.weight or not other.weight:
+            return other if not self.weight else self
+        total, apart = self.weight + other.weight, other.mean - self.mean
+        share = other.weight / total
+        return Moments(
+            total,
+            min(self.low, other.low),
+            max(self.high, other.high),
+            self.mean + share * apart,
+            self.square + other.square + apart * apart * self.weight * share,
+        )
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether numbers can have these; sums of very large ones overflow."""
+        are_finite = all(map(math.isfinite, (self.weight, self.low, self.high)))
+        if not are_finite or self.weight < 0.0 or self.low > self.high:
+            return False
+        if max(abs(self.low), abs(self.high)) > LARGE:
+            return True
+        return math.isfinite(self.mean) and math.isfinite(self.square) and self.square >= 0.0
+
+    @property
+    def sd(self) -> float:
+        return math.sqrt(self.square / self.weight) if self.weight else 0.0
+
+
+@dataclass
+class Facts:
+    """Of one column: what it holds (None: nothing seen yet), as far as it was read."""
+
+    source: str
+    wanted: str | None
+    kind: str | None = None
+    is_time: bool = False  # dates asked for as numbers
+    has_missing: bool = False
+    moments: Moments = field(default_factory=Moments)  # of a datetime: of its days
+    levels: list[Level] = field(default_factory=list)
+    parts: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a datetime: their lowest and highest codes
+
+    def add(self, series: pd.Series, weight: Float[np.ndarray, " n"]) -> "Facts":
+        """With some more rows."""
+        kind = self.wanted or self.kind
+        if self.kind is None and series.notna().any():
+            natural = kind_of(series, self.source, False)
+            kind, self.is_time = self.wanted or natural, self.wanted == "number" and natural == "datetime"
+        if kind is None or not series.notna().any():
+            return replace(self, has_missing=self.has_missing or bool(len(series)))
+        return self.merged(self._of(series, weight, kind))
+
+    def _of(self, series, weight, kind: str) -> "Facts":
+        own = Facts(self.source, self.wanted, kind, self.is_time)
+        if kind in ("number", "datetime"):
+            time = kind == "datetime" or self.is_time
+            when = instants(series, self.source) if time else None
+            column = Column(self.source, self.source, "number")
+            values = read(series, [column])[0] if when is None else part_of(when, "time")
+            seen = ~np.isnan(values)
+            own.moments, own.has_missing = Moments.of(values[seen], weight[seen]), not seen.all()
+            if kind == "datetime":
+                for part in PARTS:
+                    codes = part_of(when, part)[seen] if part != "time" else np.zeros(0)
+                    if len(codes):
+                        own.parts[part] = float(codes.min()), float(codes.max())
+            return own
+        own.levels = list(levels_of(series, self.source, kind))
+        codes = codes_of(series, Column(self.source, self.source, kind, levels=tuple(own.levels)))
+        if kind == "boolean" and (codes == UNSEEN).any():
+            value = series.loc[codes == UNSEEN].iloc[0]
+            raise ValueError(
+                f"The column {self.source!r} must hold booleans, got {value!r}: make it a 'category' instead."
+            )
+        own.has_missing = bool(np.isnan(codes).any())
+        return own
+
+    def merged(self, other: "Facts") -> "Facts":
+        """With those of other rows."""
+        levels = list(unified([*self.levels, *other.levels]))
+        if len(levels) > MOST_LEVELS:
+            raise ValueError(
+                f"The column {self.source!r} has more than {MOST_LEVELS} levels: if it names the rows, leave it out."
+            )
+        parts = dict(self.parts)
+        for part, (low, high) in other.parts.items():
+            before = parts.get(part, (low, high))
+            parts[part] = min(low, before[0]), max(high, before[1])
+        return replace(
+            self,
+            kind=self.kind or other.kind,
+            is_time=self.is_time or other.is_time,
+            has_missing=self.has_missing or other.has_missing,
+            moments=self.moments + other.moments,
+            levels=levels,
+            parts=parts,
+        )
+
+    def columns(self, sample: pd.Series) -> list[Column]:
+        """The inputs that the column becomes."""
+        gap: dict[str, Any] = dict(has_missing=self.has_missing)
+        if self.kind == "datetime":
+            varying = [part for part, (low, high) in self.parts.items() if low < high]
+            time = Column(f"{self.source} (time)", self.source, "number", "time", **gap)
+            return [self._scaled(time, sample)] + [
+                Column(f"{self.source} ({part})", self.source, "ordered", part, PARTS[part], **gap) for part in varying
+            ]
+        if self.kind in (None, "number") or not self.levels:
+            part = "time" if self.is_time else None
+            return [self._scaled(Column(self.source, self.source, "number", part, **gap), sample)]
+        # the order of levels that are declared is that of the files
+        is_declared = self.kind == "ordered" and self.wanted is None
+        levels = (False, True) if self.kind == "boolean" else self.levels if is_declared else in_order(self.levels)
+        return [Column(self.source, self.source, self.kind, levels=tuple(levels), **gap)]
+
+    def _scaled(self, column: Column, sample: pd.Series) -> Column:
+        """As `learn` scales it: by mean and sd, or where tails reach far by quartiles."""
+        own = self.moments
+        if not own.weight:
+            return column
+        check_range(self.source, own.low, own.high)
+        away = max(own.high - own.mean, own.mean - own.low)
+        if math.isfinite(own.sd) and own.sd > 0.0 and away <= FAR * own.sd:
+            return replace(column, centre=own.mean, scale=own.sd)
+        values = part_of(instants(sample, self.source), "time") if column.part else read(sample, [column])[0]
+        values = np.append(values[~np.isnan(values)], [own.low, own.high])
+        centre, scale, tail = scaling(values, np.ones(len(values)))
+        return replace(column, centre=centre, scale=scale, tail=tail)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, d: Any) -> "Facts":
+        """The facts that `to_json` wrote, or a ValueError: a checkpoint may come from anyone."""
+        claims.record(d, "the facts of a column", [each.name for each in fields(cls)])
+        own = claims.record(d["moments"], "the moments", [each.name for each in fields(Moments)])
+        are_numbers = all(type(value) in (int, float) for value in own.values())
+        claims.demand(are_numbers and Moments(**own).is_sound, "the moments", "those of numbers", own)
+        moments = Moments(**own)
+        claims.demand(isinstance(d["parts"], dict), "the parts of a datetime", "an object", d["parts"])
+        parts = {}
+        for name, pair in d["parts"].items():
+            low, high = claims.listed(pair, "a part's codes", 2)
+            parts[claims.one_of(name, "a part", PARTS)] = claims.number(low, name), claims.number(high, name)
+        for level in claims.listed(d["levels"], "the levels"):
+            claims.demand(isinstance(level, str | int | float), "a level", "text or a number", level)
+        for name in ("wanted", "kind"):
+            claims.demand(d[name] is None or d[name] in FEATURE_TYPES, f"the {name} of a column", "known", d[name])
+        return cls(
+            claims.text(d["source"], "the source"),
+            d["wanted"],
+            d["kind"],
+            claims.flag(d["is_time"], "is_time"),
+            claims.flag(d["has_missing"], "has_missing"),
+            moments,
+            d["levels"],
+            parts,
+        )
+
+
+def begin(sources: Sequence[str], feature_types: Any) -> list[Facts]:
+    """What is known of columns before any row."""
+    wanted = wanted_kinds(feature_types, tuple(sources))
+    return [Facts(source, kind) for source, kind in zip(sources, wanted, strict=True)]
+
+
+def with_rows(
+    facts: Sequence[Facts], frame: Any, weight: Float[np.ndarray, " n"], numbers: Int[np.ndarray, " n"] | None = None
+) -> list[Facts]:
+    """What is known with the rows of a frame, which has these columns in this order; errors name rows by `numbers`."""
+    shown = weight > 0
+    series = opened(frame).columns
+    if numbers is not None:
+        series = [each.set_axis(numbers) for each in series]
+    return [each.add(own.loc[shown], weight[shown]) for each, own in zip(facts, series, strict=True)]
+
+
+def schema_of(facts: Sequence[Facts], sample: Any) -> Schema:
+    """How the table is read; `sample` is a frame of some of its rows."""
+    columns: list[Column] = []
+    for each, series in zip(facts, opened(sample).columns, strict=True):
+        columns += each.columns(series)
+    return Schema(tuple(columns), tuple(each.source for each in facts), True)

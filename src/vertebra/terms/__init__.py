@@ -1,0 +1,1 @@
+"""Functions of few inputs: their basis, evidence, tests, search, fit."""

@@ -1,0 +1,291 @@
+"""Sums over rows that models are made of: products of columns with each other and with y, each worked out once.
+
+A closed form needs nothing else of the rows, so that these may lie anywhere: in memory, or in files that are read some
+rows at a time (`Source`). Sums of parts of the rows are worked out by several threads, and added in the order of the
+rows, so that they do not depend on which thread was first.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from vertebra.machine.threads import CHUNK, Sums, added, cores
+from vertebra.terms.evidence import Basis, Block, Products, places_of
+from vertebra.terms.functions import System, columns
+
+# Multiplications from which single precision does; rows from which threads share the work.
+MUCH_WORK, ROWS_FOR_THREADS = 3e9, 100_000
+
+Values = Sequence[Float[np.ndarray, "n _"]]
+# Sums over some rows, from the functions of every input there, y and the weights.
+Work = Callable[[Any, Float[np.ndarray, " n"], Float[np.ndarray, " n"]], Sums]
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Rows of one response, wherever they lie. `near` is near the mean of y, so that squares about it keep digits."""
+
+    near: float
+
+    def total(self, work: Work) -> Sums:
+        """What `work` makes of some rows at a time, added up over all of them."""
+        ...
+
+
+class Held:
+    """Rows in memory."""
+
+    def __init__(self, values: Values, y: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]):
+        self.values, self.y, self.weight = values, y, weight
+        self.near = float(weight @ y / weight.sum())
+
+    def chunks(self):
+        """The values of the functions, y and the weights, some rows at a time."""
+        for start in range(0, len(self.y), CHUNK):
+            part = slice(start, start + CHUNK)
+            yield [v[part] for v in self.values], self.y[part], self.weight[part]
+
+    def total(self, work: Work) -> Sums:
+        return added(lambda chunk: work(*chunk), self.chunks(), 1 if len(self.y) < ROWS_FOR_THREADS else cores())
+
+
+@runtime_checkable
+class Everything(Protocol):
+    """All rows of a fit, of which some are searched: sums over them from inputs, targets and weights."""
+
+    n_rows: int
+
+    def begin(self, basis: str) -> None:
+        """Says which basis the passes from here on are of, so that sums of another one are not taken for them."""
+        ...
+
+    def total(self, work: Callable[[Any, Any, Any], Sums]) -> Sums: ...
+
+
+class HeldTable:
+    """All rows, in memory."""
+
+    def __init__(self, x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]):
+        self.x, self.y, self.weight = x, y, weight
+        self.n_rows = len(x)
+
+    def begin(self, basis: str) -> None: ...
+
+    def total(self, work: Callable[[Any, Any, Any], Sums]) -> Sums:
+        starts = range(0, self.n_rows, CHUNK)
+        parts = (tuple(each[start : start + CHUNK] for each in (self.x, self.y, self.weight)) for start in starts)
+        return added(lambda part: work(*part), parts, cores())
+
+
+class Streamed:
+    """One response of all rows: `respond` makes it, y and weight, of the functions, the targets and the weights."""
+
+    near = 0.0
+
+    def __init__(self, systems: Sequence[System], everything: Everything, respond: Callable[[Any, Any, Any], Any]):
+        self.systems, self.everything, self.respond = systems, everything, respond
+
+    def total(self, work: Work) -> Sums:
+        def on(x, targets, weight):
+            values = LazyValues(self.systems, x)
+            return work(values, *self.respond(values, targets, weight))
+
+        return self.everything.total(on)
+
+
+def centred_on(everything: Everything, systems: Sequence[System], inputs: Iterable[int]) -> tuple[System, ...]:
+    """Systems learned from some rows, those of some inputs with mean zero over all rows."""
+    chosen = list(inputs)
+
+    def work(x, _, weight):
+        values = [systems[i](x[:, i]) for i in chosen]
+        return [sums for v in values for sums in (weight @ v, (weight[:, None] * v).T @ v)]
+
+    sums, result = everything.total(work), list(systems)
+    for k, i in enumerate(chosen):
+        first, second = sums[2 * k : 2 * k + 2]
+        result[i] = systems[i].recentred(first / first[0], second / first[0])  # φ₀ = 1: its sum is the weight
+    return tuple(result)
+
+
+class LazyValues:
+    """The functions of every input at some rows, an input's worked out when they are first asked for."""
+
+    def __init__(self, systems: Sequence[System], x: Float[np.ndarray, "n p"]):
+        self.systems, self.x = systems, x
+        self._known: dict[int, np.ndarray] = {}
+
+    def __getitem__(self, i: int) -> Float[np.ndarray, "n _"]:
+        if i not in self._known:
+            self._known[i] = self.systems[i](self.x[:, i])
+        return self._known[i]
+
+    def __len__(self) -> int:
+        return len(self.systems)
+
+
+class Rows:
+    """The data as the search sees them: products of columns, each worked out once, whatever models they serve in.
+
+    A weight multiplies the precision of its row; the noise may be known. Where it is `faint` beside y, products need
+    all digits.
+    """
+
+    def __init__(
+        self,
+        systems: Sequence[System],
+        source: Source,
+        noise_variance: float | None = None,
+        *,
+        blocks: Sequence[Block] = (),
+        faint: bool = False,
+    ):
+        self.systems, self.source = tuple(systems), source
+        self.noise_variance, self.faint = noise_variance, faint
+        self._means: dict[tuple, np.ndarray] = {}
+        self._crosses: dict[tuple, np.ndarray] = {}
+        self._grams: dict[tuple, np.ndarray] = {}
+        self._summarise(blocks)
+
+    @classmethod
+    def held(cls, systems: Sequence[System], values: Values, y, weight, noise_variance: float | None = None) -> "Rows":
+        """Rows in memory."""
+        return cls(systems, Held(values, y, weight), noise_variance)
+
+    def _summarise(self, blocks: Sequence[Block]) -> None:
+        """How many rows there are, y's mean and spread; and in the same pass all products of some blocks."""
+        near = self.source.near
+
+        def work(values, y, weight):
+            away = y - near
+            facts = [np.count_nonzero(weight > 0), weight.sum(), weight @ away, weight @ away**2]
+            return [np.array(facts, dtype=np.float64), *self._sums(blocks, blocks, values, y, weight, dtype)]
+
+        dtype = np.float32 if self._is_rough and not self.faint else np.float64
+        self._take(blocks, self.source.total(work))
+
+    def _take(self, blocks: Sequence[Block], sums: Sums) -> None:
+        self._raw, near = sums, self.source.near
+        facts, *sums = sums
+        self.n, self.total = int(facts[0]), float(facts[1])
+        self.mean_y = near + float(facts[2]) / self.total
+        self.square = max(float(facts[3] - facts[2] ** 2 / self.total), 0.0)
+        self._keep(blocks, blocks, *sums)
+
+    def between(self, other: "Rows", share: float, blocks: Sequence[Block]) -> "Rows":
+        """A share of the way from other rows' sums to these, which were taken of the same blocks.
+
+        Sums are linear in w and wz, the natural parameters of working responses.
+        """
+        rows = copy.copy(self)
+        rows._means, rows._crosses, rows._grams = {}, {}, {}
+        rows._take(blocks, [one + share * (two - one) for one, two in zip(other._raw, self._raw, strict=True)])
+        return rows
+
+    @property
+    def _is_rough(self) -> bool:
+        return any(system.is_rough for system in self.systems)
+
+    @property
+    def is_constant(self) -> bool:
+        return math.sqrt(self.square / self.total) <= 1e-10 * max(abs(self.mean_y), 1e-300)
+
+    def columns(self, blocks: Sequence[Block], values) -> Float[np.ndarray, "n m"]:
+        return np.concatenate([columns(values, b.term, b.index) for b in blocks], axis=1)
+
+    def _sums(self, left: Sequence[Block], right: Sequence[Block], values, y, weight, dtype: Any = np.float64) -> Sums:
+        """Over some rows: of the left blocks Σwφ and Σw(y − near)φ, and Σwφφᵀ with the right ones."""
+        if not left:
+            return []
+        inputs = {i for block in (*left, *right) for i in block.term}
+        values = {i: values[i].astype(dtype, copy=False) for i in inputs}
+        root, away = np.sqrt(weight).astype(dtype), (y - self.source.near).astype(dtype)
+        one = self.columns(left, values)
+        one *= root[:, None]
+        sums = [root @ one, (root * away) @ one]
+        if not right:
+            return sums
+        # a product with itself is half the work
+        other = one if left is right else self.columns(right, values) * root[:, None]
+        return [*sums, one.T @ other]
+
+    def _keep(self, left: Sequence[Block], right: Sequence[Block], *sums: np.ndarray) -> None:
+        """Remembers them about the means."""
+        if not left:
+            return
+        means, crosses = sums[0] / self.total, sums[1] - (self.mean_y - self.source.near) * sums[0]
+        places = places_of(left)
+        for b, place in zip(left, places, strict=True):
+            self._means[b.name], self._crosses[b.name] = means[place], crosses[place]
+        for b, rows in zip(left, places, strict=True) if right else ():
+            for c, own in zip(right, places_of(right), strict=True):
+                if (b.name, c.name) not in self._grams:
+                    gram = sums[2][rows, own] - self.total * np.outer(self._means[b.name], self._means[c.name])
+                    self._grams[b.name, c.name], self._grams[c.name, b.name] = gram, gram.T
+
+    def learn(self, blocks: Sequence[Block]) -> None:
+        """Means of the columns and their products with y."""
+        new = [b for b in blocks if b.name not in self._means]
+        if new:
+            self._keep(new, (), *self.source.total(lambda *rows: self._sums(new, (), *rows)))
+
+    def learn_products(self, left: Sequence[Block], right: Sequence[Block]) -> None:
+        """Products of every two of these blocks about their means."""
+        news = [b for b in left if any((b.name, c.name) not in self._grams for c in right)]
+        others = [c for c in right if any((b.name, c.name) not in self._grams for b in news)]
+        if [b.name for b in news] == [c.name for c in others]:
+            others = news
+        if not news:
+            return
+        if others is not news:
+            self.learn(others)
+        # Rough functions in single precision where there is much to do: its error, over a noise that is not faint, is
+        # far below the prior's precision of 1.
+        work = math.prod(sum(len(b.index) for b in side) for side in (news, others)) * self.n
+        dtype = np.float32 if work > MUCH_WORK and self._is_rough and not self.faint else np.float64
+        self._keep(news, others, *self.source.total(lambda *rows: self._sums(news, others, *rows, dtype=dtype)))
+
+    def learn_squares(self, blocks: Sequence[Block]) -> None:
+        """Products of each block with itself alone."""
+        self.learn(blocks)
+        new = [b for b in blocks if (b.name, b.name) not in self._grams]
+        if not new:
+            return
+
+        def work(values, _, weight):
+            scaled = [np.sqrt(weight)[:, None] * columns(values, b.term, b.index) for b in new]
+            return [phi.T @ phi for phi in scaled]
+
+        for b, total in zip(new, self.source.total(work), strict=True):
+            mean = self._means[b.name]
+            self._grams[b.name, b.name] = total - self.total * np.outer(mean, mean)
+
+    def mean(self, blocks: Sequence[Block]) -> Float[np.ndarray, " m"]:
+        return np.concatenate([np.zeros(0), *(self._means[b.name] for b in blocks)])
+
+    def cross(self, blocks: Sequence[Block]) -> Float[np.ndarray, " m"]:
+        return np.concatenate([np.zeros(0), *(self._crosses[b.name] for b in blocks)])
+
+    def gram(self, left: Sequence[Block], right: Sequence[Block]) -> Float[np.ndarray, "l r"]:
+        width = sum(len(c.index) for c in right)
+        rows = [np.concatenate([self._grams[b.name, c.name] for c in right], axis=1) for b in left if right]
+        return (
+            np.concatenate([np.zeros((0, width)), *rows]) if right else np.zeros((sum(len(b.index) for b in left), 0))
+        )
+
+    def products(self, basis: Basis) -> Products:
+        """What the evidence of a basis needs."""
+        self.learn_products(basis.blocks, basis.blocks)
+        return Products(
+            self.gram(basis.blocks, basis.blocks),
+            self.cross(basis.blocks),
+            self.square,
+            self.total,
+            self.mean(basis.blocks),
+            self.mean_y,
+            self.noise_variance,
+        )

@@ -1,0 +1,27 @@
+"""A term: a set of inputs that act together, and what it is called."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+# Inputs of a term that are named.
+MOST_NAMED = 4
+
+Term = tuple[int, ...]
+
+
+def subsets(terms: Iterable[Term]) -> list[Term]:
+    """Every term that lies in one of these, without the empty one, lower orders first."""
+    inside = {s for term in terms for k in range(1, len(term) + 1) for s in itertools.combinations(sorted(term), k)}
+    return sorted(inside, key=lambda t: (len(t), t))
+
+
+def maximal(terms: Iterable[Term]) -> tuple[Term, ...]:
+    """The terms that lie in no other, lower orders first."""
+    distinct = sorted(set(terms), key=lambda t: (len(t), t))
+    return tuple(t for t in distinct if not any(set(t) < set(other) for other in distinct))
+
+
+def term_label(term: Sequence[str]) -> str:
+    """A term for people; of many inputs the first two, and how many more."""
+    shown = list(term) if len(term) <= MOST_NAMED else [*term[:2], f"{len(term) - 2} more"]
+    return " × ".join(shown)
