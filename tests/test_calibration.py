@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from vertebra.estimators.calibration import DOUBT, LeftOut, _Problem, _smoothed, doubt, left_out, noise
 from vertebra.likelihoods import Gaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
+from vertebra.models.calibration import DOUBT, LeftOut, _Problem, _smoothed, doubt, left_out, noise
 
 
 def rows(degrees=None, n=4000, seed=0):

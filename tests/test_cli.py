@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 import vertebra as vb
 from vertebra.cli import app as cli
-from vertebra.estimators.prediction import LIKELIHOODS
-from vertebra.estimators.steps import SCHEMES
 from vertebra.machine.control import Control
+from vertebra.models.networks import SCHEMES
+from vertebra.models.settings import LIKELIHOODS
 from vertebra.tables import weighting
 
 DOCUMENT = pathlib.Path(__file__).parents[1] / "docs/command-line.md"

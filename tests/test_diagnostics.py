@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import vertebra as vb
-from vertebra.estimators.diagnostics import coverage_words, uneven_noise
+from vertebra.models.diagnostics import coverage_words, uneven_noise
 
 
 @pytest.mark.parametrize(("noise", "warned"), [("even", False), ("uneven", True), ("heavy", False)])

@@ -1,6 +1,6 @@
 import numpy as np
 
-from vertebra.estimators.reading import MOST_PARTS, canonical
+from vertebra.models.rows import MOST_PARTS, canonical
 from vertebra.tables.folds import are_copies, folds_of, groups_of, runs_of
 
 

@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import vertebra as vb
-from vertebra.estimators.prediction import conformal_factor
-from vertebra.estimators.reading import canonical
-from vertebra.estimators.steps import _in_order, _set_aside
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.file import BadFile
 from vertebra.metrics import coverage
+from vertebra.models.conformal import half_width, in_order, set_aside
+from vertebra.models.rows import canonical
 from vertebra.tables.encoding import Encoding
 
 CITIES = {"Bergen": 0.0, "Oslo": 3.0, "Tromsø": -1.0, "Trondheim": -3.0}
@@ -499,7 +498,7 @@ def uneven(n, rng):
     return x, np.sin(6.0 * x[:, 0]) + (0.05 + 0.45 * x[:, 1]) * rng.standard_t(2, n)
 
 
-def test_conformal_intervals_cover_whatever_the_noise_is_and_whichever_rows_were_set_aside():
+def test_conformal_intervals_cover_whatever_the_noise_is_and_whichever_rows_wereset_aside():
     covered = []
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -518,7 +517,7 @@ def test_conformal_intervals_cover_whatever_the_noise_is_and_whichever_rows_were
 @pytest.mark.parametrize("m", [10, 40, 61, 500, 5000])
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95])
 def test_the_conformal_score_is_the_first_that_keeps_its_promise(m, level):
-    place = conformal_factor(np.arange(1.0, m + 1)[:, None], level)[0]
+    place = half_width(np.arange(1.0, m + 1)[:, None], level)[0]
     shares = [stats.beta(k, m + 1 - k) for k in range(1, m + 1)]
     keeps = [share.mean() >= level - 1e-12 and share.sf(level) >= 0.9 for share in shares]
     if not any(share.mean() >= level - 1e-12 for share in shares):
@@ -532,7 +531,7 @@ def test_a_row_that_stands_there_twenty_times_is_one_row_to_calibrate_on():
     x, y = uneven(60, rng)
     once = vb.AdditiveRegressor(conformal=True, random_state=0).fit(x, y)
     often = vb.AdditiveRegressor(conformal=True, random_state=0).fit(np.repeat(x, 20, axis=0), np.repeat(y, 20))
-    assert len(once._conformal) == len(often._conformal) == 12
+    assert len(once.model_.conformal) == len(often.model_.conformal) == 12
 
 
 def test_with_too_few_rows_to_calibrate_on_a_conformal_interval_promises_nothing():
@@ -798,7 +797,7 @@ def test_ten_thousand_levels_need_no_ten_thousand_columns():
     y = own[codes] + 0.5 * rng.standard_normal(21_000)
     model = vb.AdditiveRegressor(random_state=0).fit(x[:20_000], y[:20_000])
     assert ("customer",) in model.clusters_
-    assert model._surface.terms.basis.n_columns < 2000
+    assert model.model_.posterior.terms.basis.n_columns < 2000
     mean = model.predict(x[20_000:])
     # two rows a level of noise 0.5 beside effects of sd 1: 1.25 is the variance, some 0.4 can be had of it at best
     assert np.mean((y[20_000:] - mean) ** 2) < 0.6 * np.var(y[20_000:])
@@ -836,11 +835,11 @@ def test_rows_set_aside_are_as_many_and_as_common_as_the_rows_are():
     tails = []
     for seed in range(40):
         x, y = rng.integers(0, 30, (400, 1)).astype(float), np.round(2.0 * rng.standard_normal((400, 1))) / 2.0
-        fitted, held = _set_aside(canonical(x, y, np.ones(400)), seed)
+        fitted, held = set_aside(canonical(x, y, np.ones(400)), seed)
         assert held.weight.sum() == 80
         assert fitted.weight.sum() == pytest.approx(320)
         tails.append(held.weight[np.abs(held.y[:, 0]) >= 1.5].sum() / 80)
-        scores = _in_order(np.abs(held.y), held.weight)
+        scores = in_order(np.abs(held.y), held.weight)
         np.testing.assert_array_equal(
             scores, np.sort(np.repeat(np.abs(held.y), held.weight.astype(int), axis=0), axis=0)
         )

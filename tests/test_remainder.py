@@ -10,10 +10,10 @@ from sklearn.base import clone
 import vertebra as vb
 from vertebra.effects.posterior import HybridSurface, TermSurface
 from vertebra.estimators import steps as fitting
-from vertebra.estimators.calibration import LeftOut, left_out
-from vertebra.estimators.remainder import blend, is_something_left, left_out_errors
 from vertebra.machine.file import read, write
 from vertebra.metrics import coverage, rmse
+from vertebra.models.calibration import LeftOut, left_out
+from vertebra.models.remainder import blend, is_something_left, left_out_errors
 from vertebra.pages.report import page
 
 NAMES = ["a", "b", "c", "d", "kind", "gap"]
@@ -148,8 +148,8 @@ def test_weights_count_rows(rng):
 
 
 def test_the_remainder_predicts_what_terms_cannot(model, terms_alone):
-    assert isinstance(model._surface, HybridSurface)
-    assert isinstance(terms_alone._surface, TermSurface)
+    assert isinstance(model.model_.posterior, HybridSurface)
+    assert isinstance(terms_alone.model_.posterior, TermSurface)
     x, y = table(1000, 1)
     assert rmse(y, model.predict(x)) < 0.6 * rmse(y, terms_alone.predict(x))
     # 1000 rows: a standard error of 0.7 %; conformal intervals cover at least what they say
@@ -200,8 +200,8 @@ def test_what_was_never_seen_is_left_to_the_terms(model, change):
     x, _ = table(50, 5)
     strange = x.assign(**change)
     coded = model._x(strange)
-    ours = model._surface.terms.moments(coded)
-    for one, other in zip(model._surface.moments(coded), ours, strict=True):
+    ours = model.model_.posterior.terms.moments(coded)
+    for one, other in zip(model.model_.posterior.moments(coded), ours, strict=True):
         np.testing.assert_array_equal(one, other)
     assert np.mean(model.predict(strange, return_std=True)[1]) > np.mean(model.predict(x, return_std=True)[1])
 
@@ -209,9 +209,9 @@ def test_what_was_never_seen_is_left_to_the_terms(model, change):
 def test_a_warm_start_keeps_it(model):
     x, y = table(1250, 0)
     again = clone(model).set_params(warm_start=True)
-    again._found = model._found
+    again.model_.found.clusters = model.model_.found.clusters
     with small_ensembles():
-        assert isinstance(again.fit(x, y)._surface, HybridSurface)
+        assert isinstance(again.fit(x, y).model_.posterior, HybridSurface)
 
 
 def test_only_networks_may_act():
@@ -220,12 +220,12 @@ def test_only_networks_may_act():
     y = np.stack([np.prod(np.sign(x), axis=1), rng.standard_normal(1500)], axis=1)
     with small_ensembles():
         model = vb.AdditiveRegressor(random_state=0).fit(x, y + 0.1 * rng.standard_normal((1500, 2)))
-    assert isinstance(model._surface, HybridSurface)
-    assert model._surface.share[0] > 0.5
+    assert isinstance(model.model_.posterior, HybridSurface)
+    assert model.model_.posterior.share[0] > 0.5
     # the other target is noise, and keeps the noise it was fitted with
-    assert model._surface.share[1] == 0.0
-    assert len(model.effects(output=1)) == len(model._surface.terms.terms.terms())
-    assert float(np.asarray(model._likelihood.scale)[1]) == pytest.approx(1.0, abs=0.06)
+    assert model.model_.posterior.share[1] == 0.0
+    assert len(model.effects(output=1)) == len(model.model_.posterior.terms.terms.terms())
+    assert float(np.asarray(model.model_.likelihood.scale)[1]) == pytest.approx(1.0, abs=0.06)
     assert "networks that read all inputs" in page(model, None)
 
 
@@ -259,4 +259,4 @@ def test_what_cannot_carry_it_says_so(model, tmp_path):
 def test_clusters_of_the_users_own_have_no_remainder():
     x, y = table(400, 0)
     found = vb.AdditiveRegressor(clusters=[("a",), ("b",)], random_state=0).fit(x, y)
-    assert isinstance(found._surface, TermSurface)
+    assert isinstance(found.model_.posterior, TermSurface)

@@ -143,7 +143,7 @@ def test_the_panel_predicts_what_python_predicts(kind, models, opened):
         mean, sd = (np.reshape(v, (50, -1))[:, target] for v in model.predict(new, return_std=True))
         limits = np.reshape(model.predict_interval(new), (50, 2, -1))[:, :, target]
         # half a per cent of the target's sd; counts are whole numbers, of which a limit may fall on the next one
-        close = 0.005 * float(np.atleast_1d(model._y_scale)[target] if kind != "poisson" else mean.std())
+        close = 0.005 * float(np.atleast_1d(model.model_.target.scale)[target] if kind != "poisson" else mean.std())
         np.testing.assert_allclose([s["mean"] for s in said], mean, atol=close)
         np.testing.assert_allclose([s["sd"] for s in said], sd, atol=close)
         there = np.array([[s["lower"], s["upper"]] for s in said])
@@ -162,9 +162,9 @@ def test_the_parts_in_the_panel_are_those_of_explain(models, opened):
         parts = tab.evaluate("row => { vertebra.set(row); return vertebra.terms(); }", as_page_row(row))
         table = model.explain(row.to_frame().T.infer_objects()).set_index("term")
         for part in parts:
-            own = table.loc[[tuple(model._names()[i] for i in part["inputs"])]].iloc[0]
-            np.testing.assert_allclose(part["mean"], own["mean"], atol=0.005 * model._y_scale[0])
-            np.testing.assert_allclose(part["sd"], own["sd"], atol=0.005 * model._y_scale[0])
+            own = table.loc[[tuple(model.model_.names[i] for i in part["inputs"])]].iloc[0]
+            np.testing.assert_allclose(part["mean"], own["mean"], atol=0.005 * model.model_.target.scale[0])
+            np.testing.assert_allclose(part["sd"], own["sd"], atol=0.005 * model.model_.target.scale[0])
 
 
 @needs_browser

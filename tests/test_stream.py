@@ -139,7 +139,7 @@ def test_small_files_are_fitted_as_the_frame_is(folder, frame):
     # evidence is maximised from another start, and averaged over other draws
     assert np.sqrt(np.mean((mean - other) ** 2)) < 0.05 * sd.mean()
     np.testing.assert_allclose(sd, other_sd, rtol=0.02)
-    assert streamed._profile.n_rows == len(kept)
+    assert streamed.model_.profile.n_rows == len(kept)
     assert streamed.target_names_ == ["price"]
 
 
@@ -150,11 +150,11 @@ def test_terms_are_sought_in_a_sample_and_fitted_to_all_rows(folder, frame, smal
     kept = frame[frame["price"].notna()]
     weight = kept["weight"].to_numpy()
     matrix = model.schema_.matrix(kept.drop(columns=["price", "weight"]))
-    basis = model._surface.terms.basis
+    basis = model.model_.posterior.terms.basis
     for i in sorted({i for term in basis.terms for i in term}):
-        if model._encoding.tables[i] is not None:
+        if model.model_.encoding.tables[i] is not None:
             continue  # in training rows means over other folds stand for the levels
-        values = basis.systems[i](model._encoding(matrix)[:, i])
+        values = basis.systems[i](model.model_.encoding(matrix)[:, i])
         # mean zero under the marginals of all rows, not of the sample
         np.testing.assert_allclose(weight @ values[:, 1:] / weight.sum(), 0.0, atol=1e-9)
     error = np.sqrt(np.mean((model.predict(kept) - kept["price"]) ** 2))
@@ -169,7 +169,7 @@ def test_a_large_frame_is_searched_in_a_sample_too(frame, monkeypatch):
     x, y = kept[["size", "rooms", "kind"]], kept["price"]
     model = vb.AdditiveRegressor(random_state=0).fit(x, y)
     assert any("1,000 of the rows" in note for note in model.diagnostics_.notes)
-    assert model._profile.n_rows > 1000
+    assert model.model_.profile.n_rows > 1000
     assert {("size", "rooms"), ("kind",)} <= set(model.clusters_)
 
 
@@ -241,7 +241,7 @@ def test_conformal_intervals_of_files_are_calibrated_on_rows_that_were_not_fitte
     path = written(tmp_path / "t", frame)
     model = vb.AdditiveRegressor(conformal=True, random_state=0).fit(path, "y")
     held = Training(Parquet(path), ["y"], None, is_class=False, conformal=True).survey().held
-    assert len(model._conformal) == len(held.numbers) == pytest.approx(800, abs=120)
+    assert len(model.model_.conformal) == len(held.numbers) == pytest.approx(800, abs=120)
     new = pd.DataFrame({"a": rng.uniform(-1.0, 1.0, 4000)})
     y = np.sin(3.0 * new["a"]) + rng.standard_exponential(4000)
     low, high = model.predict_interval(new, 0.9).T
@@ -276,7 +276,7 @@ def test_rows_without_a_target_may_have_levels_of_their_own(tmp_path, small):
     frame.loc[::50, "price"] = np.nan
     frame.loc[::50, "street"] = [f"only here {k}" for k in range(40)]
     model = vb.AdditiveRegressor(random_state=0).fit(written(tmp_path / "t", frame), "price")
-    assert model._profile.n_rows == frame["price"].notna().sum()
+    assert model.model_.profile.n_rows == frame["price"].notna().sum()
 
 
 def test_few_rows_with_a_target_are_all_in_the_sample(tmp_path, small):
@@ -508,7 +508,7 @@ def test_passes_over_files_that_were_cut_off_go_on_and_end_the_same(folder, tmp_
     assert not path.exists()
     x = pd.DataFrame({name: [None] for name in whole.schema_.sources})
     np.testing.assert_array_equal(again.predict(x), whole.predict(x))
-    for one, other in zip(again._surface.terms.roots, whole._surface.terms.roots, strict=True):
+    for one, other in zip(again.model_.posterior.terms.roots, whole.model_.posterior.terms.roots, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -636,7 +636,7 @@ floats = lambda fitted: np.concatenate([a.ravel() for a in leaves_of(fitted) if 
 said = {"devices": jax.device_count(), "shares": devices.mesh_for(1, 240)[1], "trained": floats(fitted)}
 if kept == "-":
     model = vb.AdditiveRegressor(random_state=0).fit(folder, "y")
-    said["mean"] = model._surface.terms.means[0].tolist()
+    said["mean"] = model.model_.posterior.terms.means[0].tolist()
 if kept == "-" and n == 1:
     x, y = windows.x[:600], windows.y[:600]
     said["in memory"] = floats(vb.fit(networks[0], vb.Gaussian(), x, y, **settings))

@@ -125,7 +125,7 @@ def test_rows_in_files_have_their_weights_understood_likewise(tmp_path):
     streamed = vb.AdditiveRegressor(remainder=False, random_state=0).fit(tmp_path / "rows.parquet", "y", "w")
     held = fitted(weight)
     assert streamed.clusters_ == held.clusters_
-    assert streamed._profile.weight == pytest.approx(held._profile.weight)
-    assert streamed._profile.n_rows == held._profile.n_rows == 600
+    assert streamed.model_.profile.weight == pytest.approx(held.model_.profile.weight)
+    assert streamed.model_.profile.n_rows == held.model_.profile.n_rows == 600
     # components are centred on all rows by another road
     np.testing.assert_allclose(streamed.predict(frame[["x0", "x1", "x2", "x3"]]), held.predict(x), atol=0.02)

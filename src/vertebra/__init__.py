@@ -22,8 +22,7 @@ _MODULES = (
 )
 _NAMES = {
     "effects.anova": ("Effect", "attribute", "decompose", "sobol"),
-    "estimators": ("AdditiveClassifier", "AdditiveRegressor", "SkeletonClassifier", "SkeletonRegressor"),
-    "files.archive": ("load",),
+    "estimators": ("AdditiveClassifier", "AdditiveRegressor", "SkeletonClassifier", "SkeletonRegressor", "load"),
     "inference": ("Diverged", "Fitted", "Progress", "elbo", "fit", "fit_stream", "moments", "sample"),
     "likelihoods": ("Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Poisson", "StudentT"),
     "machine.file": ("BadFile",),

@@ -24,8 +24,6 @@ from vertebra.estimators import (
     AdditiveRegressor as AdditiveRegressor,
     SkeletonClassifier as SkeletonClassifier,
     SkeletonRegressor as SkeletonRegressor,
-)
-from vertebra.files.archive import (
     load as load,
 )
 from vertebra.inference import (

@@ -18,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 
+from vertebra.estimators.estimator import Estimator
 from vertebra.files.outputs import predictions, term_columns
 from vertebra.tables.parquet import Parquet, ahead, as_parquet
 from vertebra.tables.passes import StreamedRows, Training
@@ -27,7 +28,7 @@ __all__ = ["Parquet", "StreamedRows", "Training", "Windows", "eval_terms", "pred
 
 
 def predict(
-    model: Any, source: Any, out: str | os.PathLike[str], *, level: float = 0.95, quantiles: Sequence[float] = ()
+    model: Estimator, source: Any, out: str | os.PathLike[str], *, level: float = 0.95, quantiles: Sequence[float] = ()
 ) -> int:
     """Writes what a model says of the rows of Parquet files to a Parquet file, row by row; returns how many.
 
@@ -39,10 +40,10 @@ def predict(
     >>> list(pd.read_parquet("predictions.parquet"))
     ['prediction', 'sd', 'lower', 'upper']
     """
-    return write(source, out, model.schema_.sources, lambda x: predictions(model, x, level, quantiles))
+    return write(source, out, model.schema_.sources, lambda x: predictions(model.model_, x, level, quantiles))
 
 
-def eval_terms(model: Any, source: Any, out: str | os.PathLike[str], *, output: int = 0) -> int:
+def eval_terms(model: Estimator, source: Any, out: str | os.PathLike[str], *, output: int = 0) -> int:
     """Writes what every term adds at the rows of Parquet files, and `intercept`, to a Parquet file.
 
     >>> vb.stream.eval_terms(model, "flats.parquet", "terms.parquet")
@@ -50,7 +51,7 @@ def eval_terms(model: Any, source: Any, out: str | os.PathLike[str], *, output: 
     >>> list(pd.read_parquet("terms.parquet"))
     ['intercept', 'term:size', 'term:age']
     """
-    return write(source, out, model.schema_.sources, lambda x: term_columns(model, x, output))
+    return write(source, out, model.schema_.sources, lambda x: term_columns(model.model_, x, output))
 
 
 def write(

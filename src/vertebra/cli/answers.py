@@ -10,7 +10,7 @@ from safetensors import safe_open
 from sklearn.base import is_classifier
 
 from vertebra.cli.tablefile import Refused, nearest
-from vertebra.estimators.explanation import Explanations
+from vertebra.estimators.explanations import Explanations
 from vertebra.files.outputs import joined
 
 
@@ -27,7 +27,7 @@ def output_number(model: Any, name: str | None) -> int:
     """The place of an output, the first unless it is named."""
     if name is None:
         return 0
-    names = model._output_names()
+    names = model.model_.target.output_names
     if name not in names:
         raise Refused(f"--output {name!r} is not known: there is {', '.join(names[:20])}.")
     return names.index(name)
@@ -61,7 +61,7 @@ def inputs_of(model: Any, frame: Any, table: str) -> pd.DataFrame:
 
 def all_effects(model: Any) -> pd.DataFrame:
     """The effects of every output, with its name where there are several."""
-    outputs = model._output_names()
+    outputs = model.model_.target.output_names
     if len(outputs) == 1:
         return model.effects()
     each = [model.effects(output=k) for k in range(len(outputs))]
@@ -74,7 +74,9 @@ def terms_of(model: Any) -> list[list[str]]:
     """Every term, of any output, strongest first in its own."""
     if not is_additive(model):
         return []
-    found = [tuple(term) for k in range(len(model._output_names())) for term in model.effects(output=k)["term"]]
+    found = [
+        tuple(term) for k in range(len(model.model_.target.output_names)) for term in model.effects(output=k)["term"]
+    ]
     return [list(term) for term in dict.fromkeys(found)]
 
 
@@ -86,11 +88,8 @@ def with_joined_terms(found: pd.DataFrame) -> pd.DataFrame:
 def about(model: Any) -> dict[str, Any]:
     """What a model is, for people and for JSON."""
     is_class = is_classifier(model)
-    default = type(model)().get_params(deep=False)
     settings = {
-        name: value
-        for name, value in model.get_params(deep=False).items()
-        if value != default[name] and isinstance(value, bool | int | float | str | dict)
+        name: value for name, value in model._asked().items() if isinstance(value, bool | int | float | str | dict)
     }
     evaluation = model.evaluation_
     return {
@@ -98,7 +97,7 @@ def about(model: Any) -> dict[str, Any]:
         "task": "classification" if is_class else "regression",
         "targets": model.target_names_,
         "classes": model.classes_.tolist() if is_class else [],
-        "rows_fitted": model._profile.n_rows,
+        "rows_fitted": model.model_.profile.n_rows,
         "settings": settings,
         "inputs": [
             {

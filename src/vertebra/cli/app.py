@@ -313,8 +313,8 @@ def fit(
             print_json(
                 {
                     "table": table,
-                    "rows": model._profile.n_rows if is_streamed else len(y.values),
-                    "rows_left_out": n_rows - model._profile.n_rows if is_streamed else y.n_left_out,
+                    "rows": model.model_.profile.n_rows if is_streamed else len(y.values),
+                    "rows_left_out": n_rows - model.model_.profile.n_rows if is_streamed else y.n_left_out,
                     "task": "classification" if y.is_class else "regression",
                     "reason": y.reason,
                     **answers.about(model),
@@ -378,12 +378,12 @@ def predict(
         ending_of(str(out))
         check_writable(out, force=force)
     file = _model_file(model)
+    from vertebra import estimators
     from vertebra.cli import answers
-    from vertebra.files import archive
     from vertebra.files.outputs import predictions
     from vertebra.machine import file as storage
 
-    loaded = archive.load(file)
+    loaded = estimators.load(file)
     is_class = answers.is_classifier(loaded)
     if is_class and levels:
         raise Refused("--quantiles is for regression, and the model is of classes.")
@@ -393,7 +393,9 @@ def predict(
         answers.check_additive(loaded)
 
     def answer(frame: Any) -> Any:
-        return predictions(loaded, answers.inputs_of(loaded, frame, table), level, levels, proba=proba, terms=terms)
+        return predictions(
+            loaded.model_, answers.inputs_of(loaded, frame, table), level, levels, proba=proba, terms=terms
+        )
 
     if is_large(table):
         if out is None or ending_of(str(out)) not in (".parquet", ".pq"):
@@ -455,10 +457,10 @@ def effects(
     if as_json and as_csv:
         raise Refused("--json and --csv do not go together.")
     file = _model_file(model)
+    from vertebra import estimators
     from vertebra.cli import answers
-    from vertebra.files import archive
 
-    loaded = archive.load(file)
+    loaded = estimators.load(file)
     answers.check_additive(loaded)
     k = answers.output_number(loaded, output)
     if term:
@@ -495,10 +497,10 @@ def report(
     path = file.with_name(REPORT_NAME) if out is None else out
     check_writable(path, force=force)
     _check_report()
+    from vertebra import estimators
     from vertebra.cli import answers
-    from vertebra.files import archive
 
-    loaded = archive.load(file)
+    loaded = estimators.load(file)
     answers.check_additive(loaded)
     loaded.report(path)
     say_files(console(), [path])
@@ -508,10 +510,10 @@ def report(
 def info(model: ModelPath, as_json: Json = False) -> None:
     """Say what a model is, how well it did, and what wrote it."""
     file = _model_file(model)
+    from vertebra import estimators
     from vertebra.cli import answers
-    from vertebra.files import archive
 
-    loaded = archive.load(file)
+    loaded = estimators.load(file)
     about = {"file": str(file), "bytes": file.stat().st_size, **answers.written(file), **answers.about(loaded)}
     if as_json:
         print_json(about)

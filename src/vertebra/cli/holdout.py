@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from vertebra.cli.roles import Target
-from vertebra.estimators.scikit import AdditiveClassifier, AdditiveRegressor
+from vertebra.estimators import AdditiveClassifier, AdditiveRegressor
 from vertebra.machine import cluster
 from vertebra.tables.parquet import Parquet
 
@@ -64,7 +64,8 @@ def fit_and_evaluate(
         left = None if budget is None else max(budget - (time.monotonic() - started), LEAST_SECONDS)
         model = fitted(slice(None), left)
     if evaluation is not None:
-        model.evaluation_ = dataclasses.replace(evaluation, method=HELD_OUT_FIRST)
+        seen = dataclasses.replace(evaluation, method=HELD_OUT_FIRST)
+        model.model_ = model.model_.replace(evaluation=seen)
     return model.set_params(verbose=False, time_budget=budget)
 
 

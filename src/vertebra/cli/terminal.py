@@ -84,7 +84,7 @@ def say_effects(
 
 def say_fit(say: Console, model: Any) -> None:
     """Accuracy, and what to think of the fit."""
-    from vertebra.estimators.evaluation import score_words
+    from vertebra.models.evaluation import score_words
 
     if model.evaluation_ is not None:
         evaluation = model.evaluation_

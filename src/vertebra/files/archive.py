@@ -9,7 +9,7 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -19,15 +19,6 @@ import jax.random as jr
 import numpy as np
 
 from vertebra.effects.posterior import N_DRAWS, EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
-from vertebra.estimators.diagnostics import Diagnostics
-from vertebra.estimators.evaluation import WORDS, Evaluation, Linear
-from vertebra.estimators.scikit import (
-    AdditiveClassifier,
-    AdditiveRegressor,
-    SkeletonClassifier,
-    SkeletonRegressor,
-)
-from vertebra.estimators.steps import SCHEMES
 from vertebra.inference.conjugate import closed_form, has_closed_form, n_joint_features
 from vertebra.likelihoods.densities import (
     Bernoulli,
@@ -41,6 +32,12 @@ from vertebra.likelihoods.densities import (
 from vertebra.machine import claims
 from vertebra.machine.claims import FINITE, LARGEST, Arrays
 from vertebra.machine.file import BadFile, read, write
+from vertebra.models.diagnostics import Diagnostics
+from vertebra.models.evaluation import WORDS, Evaluation, Linear
+from vertebra.models.model import Found, Model
+from vertebra.models.networks import SCHEMES
+from vertebra.models.settings import NOISES
+from vertebra.models.target import Target
 from vertebra.networks import schemes
 from vertebra.networks.network import Network, build, least_size
 from vertebra.networks.skeleton import Skeleton
@@ -54,7 +51,7 @@ from vertebra.terms.functions import UNSEEN as UNSEEN_FUNCTION
 from vertebra.terms.search import Score, Structure
 from vertebra.terms.sum_of_terms import SumOfTerms
 
-KINDS = {k.__name__: k for k in (AdditiveRegressor, AdditiveClassifier, SkeletonRegressor, SkeletonClassifier)}
+KINDS = ("AdditiveRegressor", "AdditiveClassifier", "SkeletonRegressor", "SkeletonClassifier")
 LIKELIHOODS = {k.__name__: k for k in (Gaussian, HeteroscedasticGaussian, StudentT, Poisson, Bernoulli, Categorical)}
 SYSTEM_ARRAYS = ("quantiles", "transform", "knots", "table", "missing", "unseen", "kind", "cost", "offset", "gram")
 LINEAR_ARRAYS = ("gaps", "scale", "coefficients")
@@ -79,61 +76,54 @@ N_PROBES = 16
 LARGEST_LOG, SMALLEST_LOG, LEAST_LOG_EXCESS = 80.0, -2000.0, -30.0
 
 
-def save(model: Any, path: str | os.PathLike[str]) -> None:
-    """Writes a fitted estimator to one file."""
-    model._check_fitted()
-    arrays: dict[str, np.ndarray] = {"ranges": model._ranges}
+def save(model: Model, params: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Writes a fitted model, and the arguments of its estimator, to one file."""
+    arrays: dict[str, np.ndarray] = {"ranges": model.ranges}
     header: dict[str, Any] = {
-        "params": _params(model),
-        "schema": model.schema_.to_json(),
-        "targets": model.target_names_,
-        "is_ordered": _encoding_out(model._encoding, arrays),
-        "likelihood": _likelihood_out(model._likelihood, arrays),
+        "params": _params(params),
+        "schema": model.schema.to_json(),
+        "targets": model.target.names,
+        "is_ordered": _encoding_out(model.encoding, arrays),
+        "likelihood": _likelihood_out(model.likelihood, arrays),
         "diagnostics": {
-            "verdict": model.diagnostics_.verdict,
-            "notes": list(model.diagnostics_.notes),
-            "warnings": list(model.diagnostics_.warnings),
-            "figures": {k: v for k, v in model.diagnostics_.figures.items() if math.isfinite(v)},
+            "verdict": model.diagnostics.verdict,
+            "notes": list(model.diagnostics.notes),
+            "warnings": list(model.diagnostics.warnings),
+            "figures": {k: v for k, v in model.diagnostics.figures.items() if math.isfinite(v)},
         },
     }
-    header["profile"] = _profile_out(model._profile, arrays)
-    header["linear"] = list(model._linear.n_levels)
-    arrays |= {f"linear/{name}": getattr(model._linear, name) for name in LINEAR_ARRAYS}
-    if (seen := model.evaluation_) is not None:
+    header["profile"] = _profile_out(model.profile, arrays)
+    header["linear"] = list(model.linear.n_levels)
+    arrays |= {f"linear/{name}": getattr(model.linear, name) for name in LINEAR_ARRAYS}
+    if (seen := model.evaluation) is not None:
         header["evaluation"] = {
             "method": seen.method,
             "n": seen.n,
             "scores": {who: {k: _json_number(v) for k, v in own.items()} for who, own in seen.scores.items()},
             "calibration": seen.calibration,
         }
-    if hasattr(model, "classes_"):
-        header["classes"] = _classes_out(model.classes_)
+    if model.is_classifier:
+        header["classes"] = _classes_out(model.target.classes)
     else:
-        header["single"] = model._single
-        arrays |= {"y_mean": model._y_mean, "y_scale": model._y_scale}
-        if model._conformal is not None:
-            arrays["conformal"] = model._conformal
-    if hasattr(model, "_structures"):
-        header["found"] = [list(map(int, term)) for term in model._found]
-        header["structures"] = [_structure_out(s) for s in model._structures]
-    header["surface"] = _surface_out(model._surface, arrays)
-    write(path, type(model).__name__, header, arrays)
+        header["single"] = model.target.is_single
+        arrays |= {"y_mean": model.target.centre, "y_scale": model.target.scale}
+        if model.conformal is not None:
+            arrays["conformal"] = model.conformal
+    if model.found is not None:
+        header["found"] = [list(map(int, term)) for term in model.found.clusters]
+        header["structures"] = [_structure_out(s) for s in model.found.structures]
+    header["surface"] = _surface_out(model.posterior, arrays)
+    write(path, model.kind, header, arrays)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
-    """The estimator that `save` wrote; also from the folder that `vertebra fit` wrote.
-
-    Runs no code of the file's: anything odd about it is refused with `BadFile`.
-
-    >>> data = vb.datasets.synthetic("f1", n=100)
-    >>> vb.AdditiveRegressor(clusters=[("x0", "x1"), ("x3",)]).fit(data.x, data.y).save("model.vertebra")
-    >>> vb.load("model.vertebra").clusters_
-    [('x3',), ('x0', 'x1')]
-    """
+def load(path: str | os.PathLike[str], arguments: Mapping[str, Sequence[str]]) -> tuple[Model, dict[str, Any]]:
+    """The model that `save` wrote, and the arguments of its estimator, each of which must have one of these names."""
     inside = pathlib.Path(path) / "model.vertebra"  # as the command line writes it
-    kind, header, arrays = read(inside if inside.is_file() else path, kinds=tuple(KINDS))
+    kind, header, arrays = read(inside if inside.is_file() else path, kinds=KINDS)
     try:
-        model = _restored(KINDS[kind], header, Arrays(arrays))
+        claims.record(header, "the header", NEEDED, OPTIONAL)
+        params = _params_in(arguments[kind], header["params"])
+        model = _restored(kind, params, header, Arrays(arrays))
         with np.errstate(all="ignore"):
             _probe(model)
     except MemoryError:
@@ -145,79 +135,90 @@ def load(path: str | os.PathLike[str]) -> Any:
             f"{os.fspath(path)}: its parts do not fit together ({kind}{str(error)[:500]}). "
             "Save the model again, or ask for a whole copy."
         ) from error
-    return model
+    return model, params
 
 
-def _restored(cls: Any, header: dict, arrays: Arrays) -> Any:
-    claims.record(header, "the header", NEEDED, OPTIONAL)
-    model = cls(**_params_in(cls, header["params"]))
-    model.schema_ = Schema.from_json(header["schema"])
-    columns = model.schema_.columns
+def _restored(kind: str, params: Mapping[str, Any], header: dict, arrays: Arrays) -> Model:
+    schema = Schema.from_json(header["schema"])
+    columns = schema.columns
     p = len(columns)
     is_ordered = [claims.flag(each, "is_ordered") for each in claims.listed(header["is_ordered"], "is_ordered", p)]
     claims.demand(is_ordered == [c.kind == "ordered" for c in columns], "is_ordered", "the schema's", is_ordered)
-    model._ranges = claims.rising(arrays.take("ranges", p, 2).T, "ranges").T
-    model.n_features_in_ = len(model.schema_.sources)
-    model.target_names_ = claims.texts(header["targets"], "targets")
-    if model.schema_.named:
-        model.feature_names_in_ = np.array(model.schema_.sources, dtype=object)
-    is_classifier = cls in (AdditiveClassifier, SkeletonClassifier)
-    k = len(model.target_names_)
-    claims.demand(k == 1 if is_classifier else k > 0, "targets", "the names of the targets", model.target_names_)
-    claims.demand(("classes" in header) == is_classifier, "classes", "there for classifiers", "classes" in header)
-    claims.demand(("single" in header) != is_classifier, "single", "there for regressors", "single" in header)
-    if is_classifier:
-        model.classes_ = _classes_in(header["classes"])
-        n_classes = len(model.classes_)
-        model._likelihood = _likelihood_in(header["likelihood"], arrays, k, n_classes)
-        of_targets = n_classes if n_classes > 2 else 1
-    else:
-        model._single = claims.flag(header["single"], "single")
-        claims.demand(k == 1 or not model._single, "targets", "one where single", model.target_names_)
-        model._y_mean = arrays.take("y_mean", k, low=-0.5 * FINITE, high=0.5 * FINITE)
-        # a million sds of y are still a number
-        model._y_scale = arrays.take("y_scale", k, low=TINY, high=1e-6 * FINITE)
-        model._likelihood = _likelihood_in(header["likelihood"], arrays, k)
-        is_poisson = isinstance(model._likelihood, Poisson)
-        claims.demand((model.likelihood == "poisson") == is_poisson, "the likelihood", "that of the params", is_poisson)
-        model._conformal = None
-        if "conformal" in arrays:
-            model._conformal = claims.rising(arrays.take("conformal", None, k, low=0.0, high=FINITE), "conformal")
-        claims.demand(
-            model.conformal == (model._conformal is not None), "conformal", "as in the params", model.conformal
-        )
-        n_classes, of_targets = 0, k
-    model.diagnostics_ = _diagnostics_in(header["diagnostics"])
-    model._profile = _profile_in(header["profile"], arrays, model.schema_, k, n_classes)
-    model._linear = _linear_in(header["linear"], arrays, [len(c.levels) for c in columns], of_targets)
-    model.evaluation_ = _evaluation_in(header["evaluation"], k) if "evaluation" in header else None
-    n_latent = model._likelihood.n_latent(k)
-    names = [column.name for column in columns]
-    is_additive = cls in (AdditiveRegressor, AdditiveClassifier)
-    for part in ("found", "structures"):
-        claims.demand((part in header) == is_additive, part, "there for additive models", part in header)
-    if is_additive:
-        structures = claims.listed(header["structures"], "structures")
-        # of every output, whose latent functions lie side by side, the first
-        least = n_latent - model._likelihood.latent_per_target + 1
-        claims.demand(len(structures) >= least, "structures", f"at least {least}", len(structures))
-        model._structures = tuple(_structure_in(each, p) for each in structures)
-        model._found = tuple(_term(term, p) for term in claims.listed(header["found"], "found"))
-        model.clusters_ = [tuple(names[i] for i in term) for term in model._found]
-        model._known = {}
+    ranges = claims.rising(arrays.take("ranges", p, 2).T, "ranges").T
+    target, likelihood, conformal = _target_in(kind, params, header, arrays)
+    k, n_classes = len(target.names), target.n_classes
+    n_latent = likelihood.n_latent(k)
+    found = _found_in(kind, header, p, n_latent - likelihood.latent_per_target + 1)
     categories = [len(c.levels) if c.kind in ("category", "boolean") else 0 for c in columns]
-    kinds = ("terms", "network", "hybrid") if is_additive else ("network", "ensemble")
-    model._surface, model._encoding = _surface_in(header["surface"], arrays, categories, is_ordered, n_latent, kinds)
-    if not is_additive:
-        first = model._surface.network if isinstance(model._surface, NetworkSurface) else model._surface.networks[0]
-        model.skeleton_ = first.skeleton
+    kinds = ("network", "ensemble") if found is None else ("terms", "network", "hybrid")
+    posterior, encoding = _surface_in(header["surface"], arrays, categories, is_ordered, n_latent, kinds)
+    model = Model(
+        kind=kind,
+        schema=schema,
+        encoding=encoding,
+        ranges=ranges,
+        target=target,
+        posterior=posterior,
+        likelihood=likelihood,
+        profile=_profile_in(header["profile"], arrays, schema, k, n_classes),
+        linear=_linear_in(
+            header["linear"], arrays, [len(c.levels) for c in columns], n_classes if n_classes > 2 else k
+        ),
+        diagnostics=_diagnostics_in(header["diagnostics"]),
+        evaluation=_evaluation_in(header["evaluation"], k) if "evaluation" in header else None,
+        found=found,
+        conformal=conformal,
+    )
     arrays.check_all_taken()
     return model
 
 
-def _probe(model: Any) -> None:
+def _target_in(
+    kind: str, params: Mapping[str, Any], header: dict, arrays: Arrays
+) -> tuple[Target, Likelihood, np.ndarray | None]:
+    """The target, its likelihood, and the scores of conformal intervals."""
+    is_classifier, names = kind.endswith("Classifier"), claims.texts(header["targets"], "targets")
+    k = len(names)
+    claims.demand(k == 1 if is_classifier else k > 0, "targets", "the names of the targets", names)
+    claims.demand(("classes" in header) == is_classifier, "classes", "there for classifiers", "classes" in header)
+    claims.demand(("single" in header) != is_classifier, "single", "there for regressors", "single" in header)
+    if is_classifier:
+        target = Target.of_classes(names, _classes_in(header["classes"]))
+        return target, _likelihood_in(header["likelihood"], arrays, k, target.n_classes), None
+    is_single = claims.flag(header["single"], "single")
+    claims.demand(k == 1 or not is_single, "targets", "one where single", names)
+    centre = arrays.take("y_mean", k, low=-0.5 * FINITE, high=0.5 * FINITE)
+    # a million sds of y are still a number
+    scale = arrays.take("y_scale", k, low=TINY, high=1e-6 * FINITE)
+    likelihood = _likelihood_in(header["likelihood"], arrays, k)
+    is_poisson, asked = isinstance(likelihood, Poisson), params.get("likelihood", "auto") == "poisson"
+    claims.demand(asked == is_poisson, "the likelihood", "that of the params", is_poisson)
+    conformal = None
+    if "conformal" in arrays:
+        conformal = claims.rising(arrays.take("conformal", None, k, low=0.0, high=FINITE), "conformal")
+    asked = params.get("conformal", False)
+    claims.demand(asked == (conformal is not None), "conformal", "as in the params", asked)
+    return Target(names, centre, scale, is_single), likelihood, conformal
+
+
+def _found_in(kind: str, header: dict, p: int, least: int) -> Found | None:
+    """What was found: of every output, whose latent functions lie side by side, at least the first."""
+    is_additive = kind.startswith("Additive")
+    for part in ("found", "structures"):
+        claims.demand((part in header) == is_additive, part, "there for additive models", part in header)
+    if not is_additive:
+        return None
+    structures = claims.listed(header["structures"], "structures")
+    claims.demand(len(structures) >= least, "structures", f"at least {least}", len(structures))
+    return Found(
+        tuple(_term(term, p) for term in claims.listed(header["found"], "found")),
+        tuple(_structure_in(each, p) for each in structures),
+    )
+
+
+def _probe(model: Model) -> None:
     """Asks the model about some rows, whose answers must be finite: gaps, levels never seen, and between all limits."""
-    columns, ranges = model.schema_.columns, model._ranges
+    columns, ranges = model.schema.columns, model.ranges
     share = np.random.default_rng(0).random((N_PROBES, len(columns)))
     share[:3] = [[0.0], [0.5], [1.0]]
     rows = ranges[:, 0] * (1.0 - share) + ranges[:, 1] * share
@@ -226,12 +227,12 @@ def _probe(model: Any) -> None:
             rows[:, i] = np.floor(share[:, i] * (len(column.levels) - 1e-9))
     rows[3] = np.nan
     rows[4] = [UNSEEN if column.levels else np.nan for column in columns]
-    mean, variance = model._surface.moments(model._encoding(rows))
-    answers = [mean, variance, model._linear(rows)]
-    if not hasattr(model, "classes_"):
-        each = model._likelihood.latent_per_target
-        spread = np.sqrt(variance[:, ::each]) + np.exp(float(np.max(getattr(model._likelihood, "log_scale", 0.0))))
-        answers.append(model._y_mean + model._y_scale * (np.abs(mean[:, ::each]) + spread))
+    mean, variance = model.posterior.moments(model.encoding(rows))
+    answers = [mean, variance, model.linear(rows)]
+    if not model.is_classifier:
+        each = model.likelihood.latent_per_target
+        spread = np.sqrt(variance[:, ::each]) + np.exp(float(np.max(getattr(model.likelihood, "log_scale", 0.0))))
+        answers.append(model.target.centre + model.target.scale * (np.abs(mean[:, ::each]) + spread))
     for part in answers:
         claims.demand(np.isfinite(part).all() and len(part) == N_PROBES, "what it says of rows", "finite", part)
     claims.demand((variance >= 0.0).all(), "the variance of f", "at least 0", variance)
@@ -240,9 +241,9 @@ def _probe(model: Any) -> None:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _params(model: Any) -> dict[str, Any]:
+def _params(params: Mapping[str, Any]) -> dict[str, Any]:
     """The constructor's arguments as JSON: groups as lists, a skeleton as its text, a generator as none."""
-    params = model.get_params(deep=False)
+    params = dict(params)
     if params.get("skeleton") is not None:
         params["skeleton"] = str(params["skeleton"])
     if params.get("clusters") is not None:
@@ -257,15 +258,15 @@ def _params(model: Any) -> dict[str, Any]:
     return params | ({} if type(params["random_state"]) is int else {"random_state": None})
 
 
-def _params_in(cls: Any, value: Any) -> dict[str, Any]:
+def _params_in(names: Sequence[str], value: Any) -> dict[str, Any]:
     """The constructor's arguments: those that predictions depend on are checked, the others are what JSON holds."""
-    params = dict(claims.record(value, "params", (), cls._get_param_names()))
+    params = dict(claims.record(value, "params", (), names))
     for name in ("conformal", "warm_start", "remainder", "early_stopping"):
         claims.flag(params.get(name, False), f"params.{name}")
     for name in ("scheme", "structure", "likelihood"):
         claims.text(params.get(name, ""), f"params.{name}")
     if "likelihood" in params:
-        claims.one_of(params["likelihood"], "params.likelihood", cls._noises)
+        claims.one_of(params["likelihood"], "params.likelihood", NOISES)
     if params.get("random_state") is not None:
         claims.whole(params["random_state"], "params.random_state")
     if params.get("skeleton") is not None:

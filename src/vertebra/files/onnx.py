@@ -17,11 +17,10 @@ import pandas as pd
 from jaxtyping import Float
 
 from vertebra.effects.posterior import HybridSurface, TermSurface
-from vertebra.estimators.explanation import Explanations
-from vertebra.estimators.prediction import ClassifierPredictions
 from vertebra.likelihoods.densities import Bernoulli, Categorical, Gaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.file import put
+from vertebra.models.model import Model
 from vertebra.tables.column import BOOLEAN_WORDS, MISSING_WORDS, UNSEEN, Column
 from vertebra.tables.encoding import Encoding
 from vertebra.tables.schema import Schema
@@ -39,7 +38,7 @@ _LARGEST = float(np.finfo(np.float64).max)
 _LARGE = 1e8
 
 
-def to_onnx(model: Any, path: str | os.PathLike[str]) -> None:
+def to_onnx(model: Model, path: str | os.PathLike[str]) -> None:
     """Writes an AdditiveRegressor or AdditiveClassifier, fitted with `scheme="auto"`, as an ONNX file.
 
     Needs the package onnx: `pip install vertebra[onnx]`. The file is replaced whole or not at all.
@@ -65,36 +64,35 @@ def to_onnx(model: Any, path: str | os.PathLike[str]) -> None:
         import onnx
     except ImportError:
         raise ImportError("`to_onnx` needs the package onnx, which is not there: pip install vertebra[onnx].") from None
-    columns, names = model.schema_.columns, _names([column.name for column in model.schema_.columns])
+    columns, names = model.schema.columns, _names([column.name for column in model.schema.columns])
     graph = _Graph(onnx)
     terms = _write_terms(graph, model, names)
     metadata = {"inputs": {name: column.to_json() for name, column in zip(names, columns, strict=True)}, "terms": terms}
-    if isinstance(model, ClassifierPredictions):
-        metadata["classes"] = model.classes_.tolist()
+    if model.is_classifier:
+        metadata["classes"] = model.target.classes.tolist()
     inputs = {name: _is_text(column) for name, column in zip(names, columns, strict=True)}
     put(path, graph.serialised(inputs, metadata))
 
 
-def _check(model: Any) -> None:
+def _check(model: Model) -> None:
     """Refuses what has no closed form to write down."""
-    kind = type(model)
-    if not issubclass(kind, Explanations):
-        raise ValueError(f"`model` must be an AdditiveRegressor or an AdditiveClassifier, got {kind.__name__}.")
-    model._check_fitted()
-    if isinstance(model._surface, HybridSurface):
+    if model.found is None:
+        raise ValueError(f"`model` must be an AdditiveRegressor or an AdditiveClassifier, got {model.kind}.")
+    if isinstance(model.posterior, HybridSurface):
         raise ValueError(
             "`model` must be a sum of terms to be written as ONNX, got one whose remainder is networks: fit again with "
             "`remainder=False`, or keep it with `save`."
         )
-    if not isinstance(model._surface, TermSurface):
+    if not isinstance(model.posterior, TermSurface):
         raise ValueError(
-            f'`model` must be fitted with scheme="auto" to be written as ONNX, got scheme={model.scheme!r}: a network '
-            "is not a sum of terms in closed form. Fit again, or keep it with `save`."
+            '`model` must be fitted with scheme="auto" to be written as ONNX, got '
+            f"scheme={model.posterior.scheme!r}: a network is not a sum of terms in closed form. "
+            "Fit again, or keep it with `save`."
         )
-    if not isinstance(model._likelihood, Gaussian | StudentT | Bernoulli | Categorical):
+    if not isinstance(model.likelihood, Gaussian | StudentT | Bernoulli | Categorical):
         raise ValueError(
             '`model` must have likelihood="gaussian" or "student_t" to be written as ONNX, got '
-            f"likelihood={model.likelihood_!r}: the sd of its y takes many values of f. Fit again with one of them."
+            f"likelihood={model.noise!r}: the sd of its y takes many values of f. Fit again with one of them."
         )
 
 
@@ -150,11 +148,11 @@ def _names(wanted: Sequence[str]) -> list[str]:
     return sorted(taken, key=taken.__getitem__)
 
 
-def _write_terms(graph: _Graph, model: Any, names: Sequence[str]) -> dict[str, list[str]]:
+def _write_terms(graph: _Graph, model: Model, names: Sequence[str]) -> dict[str, list[str]]:
     """All outputs; of those of terms, the inputs' names."""
-    columns, terms = model.schema_.columns, model._surface.terms
+    columns, terms = model.schema.columns, model.posterior.terms
     basis, k = terms.basis, terms.n_outputs
-    values = _functions(graph, names, columns, model._encoding, basis)
+    values = _functions(graph, names, columns, model.encoding, basis)
     products = []
     for block in basis.blocks:
         # Π_{i∈T} φ_{k_i}(x_i)
@@ -179,11 +177,11 @@ def _write_terms(graph: _Graph, model: Any, names: Sequence[str]) -> dict[str, l
     squares = [graph("ReduceSumSquare", graph("MatMul", phi, root), np.array([1])) for root in terms.roots]
     variance = graph("Concat", *squares, axis=1)
     at = np.zeros((1, k))
-    if isinstance(model, ClassifierPredictions):
+    if model.is_classifier:
         graph("Sqrt", variance, output=("sd", k))
-        _write_probabilities(graph, Predictive(model._likelihood, at, at + 1.0))
+        _write_probabilities(graph, Predictive(model.likelihood, at, at + 1.0))
     else:
-        noise = Predictive(model._likelihood, at, at).aleatoric()
+        noise = Predictive(model.likelihood, at, at).aleatoric()
         graph("Mul", graph("Sqrt", graph("Add", variance, noise)), unit, output=("sd", k))
     return named
 

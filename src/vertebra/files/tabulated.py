@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Float
 
 from vertebra.effects.posterior import TermSurface
-from vertebra.estimators.explanation import Explanations
 from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.machine.file import put
+from vertebra.models.model import Model
 from vertebra.serving import FORMAT, LARGEST
 from vertebra.tables.column import BOOLEAN_WORDS, MISSING_WORDS
 
@@ -26,24 +26,23 @@ LEFT_OUT, BETWEEN = 1e-7, 2e-5
 FEWEST_STEPS, MOST_STEPS = 512, 65536
 
 
-def to_tables(model: Any, path: str | os.PathLike[str]) -> None:
+def to_tables(model: Model, path: str | os.PathLike[str]) -> None:
     """Writes an AdditiveRegressor or AdditiveClassifier, fitted with `scheme="auto"`, as tables for `serving.load`."""
-    if not isinstance(model, Explanations):
-        raise ValueError(f"`model` must be an AdditiveRegressor or an AdditiveClassifier, got {type(model).__name__}.")
-    model._check_fitted()
-    if not isinstance(model._surface, TermSurface):
+    if model.found is None:
+        raise ValueError(f"`model` must be an AdditiveRegressor or an AdditiveClassifier, got {model.kind}.")
+    if not isinstance(model.posterior, TermSurface):
         raise ValueError(
             "`model` must be a sum of terms in closed form to be written as tables: fit with "
             '`scheme="auto", remainder=False`, or keep it with `save`.'
         )
-    terms = model._surface.terms
-    basis, columns = terms.basis, model.schema_.columns
-    outputs = list(range(0, terms.n_outputs, model._likelihood.latent_per_target))
+    terms = model.posterior.terms
+    basis, columns = terms.basis, model.schema.columns
+    outputs = list(range(0, terms.n_outputs, model.likelihood.latent_per_target))
     pieces: list[list[Float[np.ndarray, "k n"]]] = [[] for _ in columns]
     records, constants = [], []
     for output, latent in enumerate(outputs):
-        unit, mean = model._unit(output), terms.means[latent]
-        constants.append(model._origin(output) + unit * mean[0])
+        unit, mean = model.target.unit(output), terms.means[latent]
+        constants.append(model.target.origin(output) + unit * mean[0])
         least = LEFT_OUT * float(np.linalg.norm(mean[1:]))
         for block, place in zip(basis.blocks, basis.slices, strict=True):
             tensor = np.zeros([len(basis.systems[i].kind) for i in block.term])
@@ -80,10 +79,10 @@ def to_tables(model: Any, path: str | os.PathLike[str]) -> None:
                 "step": step,
             }
         )
-    is_mean = isinstance(model._likelihood, Gaussian | StudentT | HeteroscedasticGaussian)
+    is_mean = isinstance(model.likelihood, Gaussian | StudentT | HeteroscedasticGaussian)
     header = {
         "format": FORMAT,
-        "sources": [str(source) for source in model.schema_.sources],
+        "sources": [str(source) for source in model.schema.sources],
         "inputs": inputs,
         "terms": records,
         "constants": constants,
@@ -108,14 +107,14 @@ def _products(tensor: np.ndarray, least: float) -> list[tuple[Float[np.ndarray, 
     return found
 
 
-def _table(model: Any, i: int, weights: Float[np.ndarray, "k n"]) -> tuple[float, float, np.ndarray]:
+def _table(model: Model, i: int, weights: Float[np.ndarray, "k n"]) -> tuple[float, float, np.ndarray]:
     """The lowest value, the step, and the functions at every step or level, at a missing value and an unseen level."""
-    system, column = model._surface.terms.basis.systems[i], model.schema_.columns[i]
+    system, column = model.posterior.terms.basis.systems[i], model.schema.columns[i]
 
     def at(values) -> Float[np.ndarray, "m n"]:
-        coded = np.full((len(values), len(model.schema_.columns)), np.nan)
+        coded = np.full((len(values), len(model.schema.columns)), np.nan)
         coded[:, i] = values
-        return system(model._encoding(coded)[:, i]) @ weights
+        return system(model.encoding(coded)[:, i]) @ weights
 
     special = at([np.nan, -1.0 if column.levels else np.nan])
     if column.levels:

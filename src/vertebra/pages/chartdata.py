@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vertebra.estimators.explanation import N_SHOWN
+from vertebra.models.explanation import N_SHOWN, effect, effects, values_of
+from vertebra.models.model import Model
 from vertebra.tables.profile import Marginal
 from vertebra.tables.schema import date
 from vertebra.terms.term import term_label
@@ -18,9 +19,9 @@ MOST_LEVELS, MOST_SLICES = 40, 8
 N_FINE, LONG_TAIL = 200, 300.0
 
 
-def charts(model: Any, k: int) -> dict[str, Any]:
+def charts(model: Model, k: int) -> dict[str, Any]:
     """Strengths and effects of one output: its strongest terms."""
-    table = model.effects(output=k)
+    table = effects(model, output=k)
     strengths = [
         {
             "label": term_label(row.term),
@@ -29,22 +30,22 @@ def charts(model: Any, k: int) -> dict[str, Any]:
         }
         for row in table.head(MOST_CHARTS).itertuples()
     ]
-    effects = [_effect(model, term, k) for term in table["term"].head(MOST_CHARTS)]
-    return {"strengths": strengths, "effects": effects}
+    drawn = [_effect(model, term, k) for term in table["term"].head(MOST_CHARTS)]
+    return {"strengths": strengths, "effects": drawn}
 
 
-def _effect(model: Any, term: tuple[str, ...], k: int) -> dict[str, Any] | None:
+def _effect(model: Model, term: tuple[str, ...], k: int) -> dict[str, Any] | None:
     if len(term) > 3:
         return None
-    positions = [model._position(name) for name in term]
-    columns = [model.schema_.columns[i] for i in positions]
+    positions = [model.position(name) for name in term]
+    columns = [model.schema.columns[i] for i in positions]
     fine = {"points": N_FINE} if len(term) == 1 and columns[0].tail > 0.0 else {}
-    table = model.effect(term, output=k, **fine)
+    table = effect(model, term, output=k, **fine)
     mean, sd, lower, upper = (table.iloc[:, place].to_numpy(float) for place in range(-4, 0))
     names = [column.name for column in columns]
     if len(term) == 1:
-        outer = model.effect(term, simultaneous=True, output=k, **fine)
-        marginal = model._profile.inputs[positions[0]]
+        outer = effect(model, term, simultaneous=True, output=k, **fine)
+        marginal = model.profile.inputs[positions[0]]
         bands = {"mean": mean, "lower": lower, "upper": upper}
         bands |= {"outer_lower": outer.iloc[:, -2].to_numpy(float), "outer_upper": outer.iloc[:, -1].to_numpy(float)}
         if columns[0].levels:
@@ -58,7 +59,7 @@ def _effect(model: Any, term: tuple[str, ...], k: int) -> dict[str, Any] | None:
         low, high = float(marginal.edges[0]), float(marginal.edges[-1])
         return record | {"names": names, "log": bool(fine) and low > 0.0 and high > LONG_TAIL * low}
     # the last input runs fastest; values that look alike may be different ones
-    shape = tuple(len(model._values(i, N_SHOWN[len(term)], missing=False)) for i in positions)
+    shape = tuple(len(values_of(model, i, N_SHOWN[len(term)], missing=False)) for i in positions)
     grids = [table.iloc[:, axis].to_numpy().reshape(shape) for axis in range(len(term))]
     values = [np.moveaxis(grid, axis, 0).reshape(shape[axis], -1)[:, 0] for axis, grid in enumerate(grids)]
     mean, sd, zero = (v.reshape(shape) for v in (mean, sd, (lower <= 0.0) & (upper >= 0.0)))

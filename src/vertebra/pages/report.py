@@ -4,10 +4,9 @@ Text is written here, so that it is there without scripts; charts and the panel 
 the page. Whatever comes from the user's table is escaped.
 """
 
-import inspect
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -16,9 +15,11 @@ import numpy as np
 import pandas as pd
 
 from vertebra.effects.posterior import HybridSurface
-from vertebra.estimators.evaluation import LEFT_OUT, Evaluation, score_words
 from vertebra.likelihoods.densities import Poisson
 from vertebra.machine.file import libraries, put
+from vertebra.models.evaluation import LEFT_OUT, Evaluation, score_words
+from vertebra.models.explanation import effects
+from vertebra.models.model import Model
 from vertebra.pages.chartdata import MOST_CHARTS, charts
 from vertebra.pages.whatif import tables
 from vertebra.tables.profile import Marginal
@@ -38,21 +39,17 @@ METHODS = {
 }
 
 
-def write(model: Any, path: str | os.PathLike[str], X: Any = None, y: Any = None) -> None:
-    """Writes the page; with rows that were not fitted, `X` and `y`, accuracy is that on them."""
-    if (X is None) != (y is None):
-        raise ValueError("`X` and `y` must be given together, or neither.")
-    evaluation = model.evaluation_ if X is None else model.evaluate(X, y)
-    put(path, page(model, evaluation).encode("utf-8"))
+def write(model: Model, evaluation: Evaluation | None, asked: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Writes the page; `asked` are the arguments of the estimator that are not the defaults."""
+    put(path, page(model, evaluation, asked).encode("utf-8"))
 
 
-def page(model: Any, evaluation: Evaluation | None) -> str:
+def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, Any]) -> str:
     """The page as text."""
-    model._check_fitted()
-    outputs = model._output_names()[:MOST_OUTPUTS]
+    outputs = model.target.output_names[:MOST_OUTPUTS]
     unit = _unit(model)
     data = {
-        "is_classifier": hasattr(model, "classes_"),
+        "is_classifier": model.is_classifier,
         "unit": unit,
         "calibration": evaluation.calibration if evaluation is not None else None,
         "outputs": [charts(model, k) for k in range(len(outputs))],
@@ -60,11 +57,11 @@ def page(model: Any, evaluation: Evaluation | None) -> str:
     }
     # in a script element only "<" could end it early
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    target = ", ".join(model.target_names_)
+    target = ", ".join(model.target.names)
     parts = {
         "title": escape(f"What acts on {target}"),
         "css": _asset("page.css"),
-        "body": _body(model, evaluation, outputs, unit),
+        "body": _body(model, evaluation, asked, outputs, unit),
         "data": text,
         "plotly": _plotly(),
         "js": _asset("page.js"),
@@ -91,7 +88,7 @@ def _plotly() -> str:
 # Text
 
 
-def _body(model: Any, evaluation: Evaluation | None, outputs: list[str], unit: str) -> str:
+def _body(model: Model, evaluation: Evaluation | None, asked: Mapping[str, Any], outputs: list[str], unit: str) -> str:
     sections = [
         ("answer", "The answer", _answer(model, evaluation, outputs)),
         ("what-if", "What if?", _what_if(model, outputs)),
@@ -100,11 +97,11 @@ def _body(model: Any, evaluation: Evaluation | None, outputs: list[str], unit: s
         ("structure", "What reads what", _structure(model)),
         ("rows", "The data", _rows(model)),
         ("fit", "How the fit went", _diagnostics(model)),
-        ("limits", "What this cannot tell", _limits(model, evaluation)),
-        ("again", "To do it again", _again(model)),
+        ("limits", "What this cannot tell", _limits(model, evaluation, asked)),
+        ("again", "To do it again", _again(model, asked)),
     ]
     links = "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title, _ in sections)
-    target = escape(", ".join(model.target_names_))
+    target = escape(", ".join(model.target.names))
     head = (
         f'<header class="top"><h1>What acts on {target}</h1>'
         '<button type="button" id="theme" aria-label="Light or dark">◐ Light / dark</button></header>'
@@ -118,7 +115,7 @@ def _body(model: Any, evaluation: Evaluation | None, outputs: list[str], unit: s
     return f'{head}<main id="content">{contents}{"".join(blocks)}</main>{foot}'
 
 
-def _answer(model: Any, evaluation: Evaluation | None, outputs: list[str]) -> str:
+def _answer(model: Model, evaluation: Evaluation | None, outputs: list[str]) -> str:
     found = _effects_of_all(model, outputs)
     cards = [("How good?", _how_good(model, evaluation)), ("What is real?", _what_is_real(model, found))]
     cards.append(("What is uncertain?", _what_is_uncertain(model, found)))
@@ -132,7 +129,7 @@ def _answer(model: Any, evaluation: Evaluation | None, outputs: list[str]) -> st
     )
 
 
-def _how_good(model: Any, evaluation: Evaluation | None) -> list[str]:
+def _how_good(model: Model, evaluation: Evaluation | None) -> list[str]:
     if evaluation is None:
         return ["Not measured: give <code>report</code> rows that were not fitted."]
     own = evaluation.scores["model"]
@@ -144,7 +141,7 @@ def _how_good(model: Any, evaluation: Evaluation | None) -> list[str]:
         versus = f"Log loss {own['log_loss']:.3f}; a linear model has {other['log_loss']:.3f}, the classes' shares "
         return [f"{said} ({where}).", versus + f"{evaluation.scores['shares']['log_loss']:.3f}."]
     texts = []
-    names = model.target_names_
+    names = model.target.names
     for k, name in enumerate(names):
         key = f" {k}" if len(names) > 1 else ""
         off, linear, mean = (_number(evaluation.scores[who]["rmse" + key]) for who in ("model", "linear", "mean"))
@@ -161,18 +158,18 @@ def _explained(r2: float) -> str:
     return f" and explain {_percent(r2)} of the variance" if r2 == r2 else ""
 
 
-def _effects_of_all(model: Any, outputs: list[str]) -> pd.DataFrame:
+def _effects_of_all(model: Model, outputs: list[str]) -> pd.DataFrame:
     """The terms of every output, each where it is surest and then strongest."""
-    found = pd.concat([model.effects(output=k) for k in range(len(outputs))], ignore_index=True)
+    found = pd.concat([effects(model, output=k) for k in range(len(outputs))], ignore_index=True)
     found = found.sort_values(["probability", "sobol"], ascending=False).drop_duplicates("term")
     return found.sort_values("sobol", ascending=False, ignore_index=True)
 
 
-def _what_is_real(model: Any, table: pd.DataFrame) -> list[str]:
+def _what_is_real(model: Model, table: pd.DataFrame) -> list[str]:
     real: Any = table[table["probability"] >= REAL]
     added = 0.0
-    if isinstance(model._surface, HybridSurface):
-        is_named = real["order"] < len(model.schema_.columns)
+    if isinstance(model.posterior, HybridSurface):
+        is_named = real["order"] < len(model.schema.columns)
         added, real = float(real["sobol"][~is_named].sum()), real[is_named]
     more = [f"Networks over all inputs add {_percent(added, 0)} that terms of few inputs leave out."] if added else []
     n_inputs = len({name for term in real["term"] for name in term})
@@ -181,7 +178,7 @@ def _what_is_real(model: Any, table: pd.DataFrame) -> list[str]:
         return [unsure or "No input was found to act.", *more]
     pairs = int((real["order"] >= 2).sum())
     texts = [
-        f"{n_inputs} of {len(model.schema_.columns)} inputs act, and {pairs or 'no'} interaction{'s' * (pairs != 1)}, "
+        f"{n_inputs} of {len(model.schema.columns)} inputs act, and {pairs or 'no'} interaction{'s' * (pairs != 1)}, "
         f"with a probability of at least {_percent(REAL, 0)} each."
     ]
     top = [f"<b>{escape(term_label(row.term))}</b> ({_percent(row.sobol, 0)})" for row in real.head(5).itertuples()]
@@ -189,7 +186,7 @@ def _what_is_real(model: Any, table: pd.DataFrame) -> list[str]:
     return texts + more
 
 
-def _what_is_uncertain(model: Any, table: pd.DataFrame) -> list[str]:
+def _what_is_uncertain(model: Model, table: pd.DataFrame) -> list[str]:
     doubtful: Any = table[(table["probability"] >= DOUBTFUL) & (table["probability"] < REAL)]
     texts = []
     if len(doubtful):
@@ -199,21 +196,21 @@ def _what_is_uncertain(model: Any, table: pd.DataFrame) -> list[str]:
     if len(vague):
         names = ", ".join(escape(term_label(term)) for term in vague["term"].head(6))
         texts.append(f"Real, but of a size known only roughly: {names}.")
-    texts += [escape(warning) for warning in model.diagnostics_.warnings[:3]]
+    texts += [escape(warning) for warning in model.diagnostics.warnings[:3]]
     return texts or ["Nothing stands out: every effect found is clear, and the fit raised no warning."]
 
 
-def _what_if(model: Any, outputs: list[str]) -> str:
+def _what_if(model: Model, outputs: list[str]) -> str:
     which = ""
     if len(outputs) > 1:
-        what = "Class taken apart" if hasattr(model, "classes_") else "Target"
+        what = "Class taken apart" if model.is_classifier else "Target"
         which = f'<label>{what} <select id="what-if-output">{_options(outputs)}</select></label>'
-    level = "" if hasattr(model, "classes_") else "<label>Interval "
+    level = "" if model.is_classifier else "<label>Interval "
     level += '<select id="level" aria-label="Level of the interval"></select>' + ("" if not level else "</label>")
-    hidden = " hidden" if hasattr(model, "classes_") else ""
+    hidden = " hidden" if model.is_classifier else ""
     left_out = ""
-    if isinstance(model._surface, HybridSurface):
-        away = " or ".join(map(_number, model._surface.size * model._y_scale))
+    if isinstance(model.posterior, HybridSurface):
+        away = " or ".join(map(_number, model.posterior.size * model.target.scale))
         left_out = (
             " The term of all inputs stays out, since a page has no room for its networks: the model itself is "
             f"typically {away} away from this, with narrower intervals."
@@ -230,7 +227,7 @@ def _what_if(model: Any, outputs: list[str]) -> str:
     )
 
 
-def _effects(model: Any, outputs: list[str]) -> str:
+def _effects(model: Model, outputs: list[str]) -> str:
     toggles = [
         ("pointwise", "band for each point", True),
         ("simultaneous", "band for the whole curve", True),
@@ -243,7 +240,7 @@ def _effects(model: Any, outputs: list[str]) -> str:
     )
     choose = ""
     if len(outputs) > 1:
-        what = "Class" if hasattr(model, "classes_") else "Target"
+        what = "Class" if model.is_classifier else "Target"
         choose = f'<label>{what} <select class="output">{_options(outputs)}</select></label>'
     parts = [
         f'<div class="output-part" data-output="{k}"{" hidden" if k else ""}>{_one_output(model, k)}</div>'
@@ -257,8 +254,8 @@ def _effects(model: Any, outputs: list[str]) -> str:
     return f'{intro}<div class="tools">{choose}{boxes}</div>{"".join(parts)}'
 
 
-def _one_output(model: Any, k: int) -> str:
-    table = model.effects(output=k)
+def _one_output(model: Model, k: int) -> str:
+    table = effects(model, output=k)
     if not len(table):
         return "<p>No term was found.</p>"
     largest = max(float(table["sobol"].max()), 1e-12)
@@ -299,18 +296,18 @@ def _one_output(model: Any, k: int) -> str:
     )
 
 
-def _accuracy(model: Any, evaluation: Evaluation | None) -> str:
+def _accuracy(model: Model, evaluation: Evaluation | None) -> str:
     if evaluation is None:
         return "<p>Not measured. <code>model.report(path, X, y)</code> measures it on rows that were not fitted.</p>"
     names = list(evaluation.scores["model"])
-    head = "".join(f"<th>{escape(score_words(name, model.target_names_))}</th>" for name in names)
+    head = "".join(f"<th>{escape(score_words(name, model.target.names))}</th>" for name in names)
     rows = []
     for who, scores in evaluation.scores.items():
         cells = "".join(f"<td>{_number(scores[name]) if name in scores else '–'}</td>" for name in names)
         rows.append(f"<tr><td>{METHODS.get(who, escape(who))}</td>{cells}</tr>")
     said = (
         "Of predicted probabilities in ten groups: how often it happened, beside what was said."
-        if hasattr(model, "classes_")
+        if model.is_classifier
         else "Of intervals at every level: how many rows lay inside, beside what was said."
     )
     return (
@@ -322,9 +319,9 @@ def _accuracy(model: Any, evaluation: Evaluation | None) -> str:
     )
 
 
-def _structure(model: Any) -> str:
-    clusters = [tuple(c) for c in model.clusters_]
-    added = isinstance(model._surface, HybridSurface)
+def _structure(model: Model) -> str:
+    clusters = [tuple(c) for c in model.clusters]
+    added = isinstance(model.posterior, HybridSurface)
     if not clusters:
         alone = "The model is a constant and networks that read all inputs."
         return f"<p>{alone if added else 'No input was found to act: the model is a constant.'}</p>"
@@ -370,15 +367,15 @@ def _box(x: float | int, y: float, width: int, text: str) -> str:
     )
 
 
-def _rows(model: Any) -> str:
-    profile = model._profile
-    acting = {name for cluster in model.clusters_ for name in cluster}
+def _rows(model: Model) -> str:
+    profile = model.profile
+    acting = {name for cluster in model.clusters for name in cluster}
     rows = []
-    for column, marginal in zip(model.schema_.columns, profile.inputs, strict=True):
+    for column, marginal in zip(model.schema.columns, profile.inputs, strict=True):
         shown = date if column.part == "time" else _number
         rows.append(_data_row(column.name, column.kind, marginal, column.levels, column.name in acting, shown))
-    for name, marginal in zip(model.target_names_, profile.targets, strict=True):
-        classes = [str(c) for c in getattr(model, "classes_", [])]
+    for name, marginal in zip(model.target.names, profile.targets, strict=True):
+        classes = [str(c) for c in (model.target.classes if model.is_classifier else ())]
         kind = "target, classes" if classes else "target"
         rows.append(_data_row(name, kind, marginal, classes, None, _number))
     count = f"{profile.n_rows:,} rows"
@@ -387,7 +384,7 @@ def _rows(model: Any) -> str:
     titles = {"column": "", "kind": "text", "values": "", "missing": "", "spread": "text", "read by the model": "text"}
     head = "".join(f'<th class="{look}">{title}</th>' for title, look in titles.items())
     return (
-        f"<p>{count}, {len(model.schema_.sources)} columns.</p>"
+        f"<p>{count}, {len(model.schema.sources)} columns.</p>"
         f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
     )
 
@@ -416,21 +413,21 @@ def _spark(shares: np.ndarray) -> str:
     return f'<svg class="spark" viewBox="0 0 100 20" preserveAspectRatio="none" aria-hidden="true">{bars}</svg>'
 
 
-def _diagnostics(model: Any) -> str:
-    found = model.diagnostics_
+def _diagnostics(model: Model) -> str:
+    found = model.diagnostics
     items = [f'<li class="fine">{escape(note)}</li>' for note in found.notes]
     items += [f'<li class="warn">{escape(warning)}</li>' for warning in found.warnings]
     return f"<p>{escape(found.verdict)}</p><ul class='plain'>{''.join(items)}</ul>"
 
 
-def _limits(model: Any, evaluation: Evaluation | None) -> str:
+def _limits(model: Model, evaluation: Evaluation | None, asked: Mapping[str, Any]) -> str:
     texts = [
         "Effects say how predictions depend on the inputs. That an input acts here does not mean that changing it in "
         "the world would change the target.",
         "Where inputs go together, what one does and what the other does can be told apart only as far as rows differ "
         "in them. Effects are averages over all combinations of values, also those that the data hardly hold.",
         "A term that is not listed was not seen; a weak one can be there all the same."
-        + ("" if model.clusters else " Terms of more than three inputs were not looked for."),
+        + ("" if asked.get("clusters") else " Terms of more than three inputs were not looked for."),
         "Beyond the values seen nothing is known: the panel stays at the edge of them.",
         "Bands around effects are of the effect. A single outcome varies more: that is the interval of a prediction.",
     ]
@@ -439,25 +436,17 @@ def _limits(model: Any, evaluation: Evaluation | None) -> str:
             "Accuracy was measured on every row with that row left out, but the terms had been chosen with it: on new "
             "rows expect it a little worse, most of all with few rows and many inputs."
         )
-    if getattr(model, "_conformal", None) is not None:
+    if model.conformal is not None:
         texts.append(
             "Intervals are calibrated: they hold for rows from the source of those fitted, whatever the noise."
         )
     return "<ul>" + "".join(f"<li>{text}</li>" for text in texts) + "</ul>"
 
 
-def _again(model: Any) -> str:
-    given = {
-        name: value
-        for name, value in model.get_params(deep=False).items()
-        if not _is_default(value, inspect.signature(type(model).__init__).parameters[name].default)
-    }
-    arguments = ", ".join(f"{name}={value!r}" for name, value in given.items())
+def _again(model: Model, asked: Mapping[str, Any]) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in asked.items())
     versions = ", ".join(f"{name} {version}" for name, version in libraries().items())
-    code = (
-        f"import vertebra as vb\n\nmodel = vb.{type(model).__name__}({arguments}).fit(X, y)\n"
-        'model.report("report.html")'
-    )
+    code = f'import vertebra as vb\n\nmodel = vb.{model.kind}({arguments}).fit(X, y)\nmodel.report("report.html")'
     return (
         f"<pre>{escape(code)}</pre><p>The same rows, weights, settings and versions give the same model, unless a fit "
         f"was cut short by time or by hand. This page was written with {escape(versions)}. "
@@ -465,19 +454,12 @@ def _again(model: Any) -> str:
     )
 
 
-def _is_default(value: Any, default: Any) -> bool:
-    return value is default or (isinstance(value, int | float | str) and value == default)
-
-
-# Small things
-
-
-def _unit(model: Any) -> str:
-    if hasattr(model, "classes_"):
-        return f"log odds of {model.classes_[1]}" if len(model.classes_) == 2 else "logits of the class"
-    if isinstance(model._likelihood, Poisson):
-        return f"log of {model.target_names_[0]}"
-    return f"units of {model.target_names_[0]}" if len(model.target_names_) == 1 else "units of the target"
+def _unit(model: Model) -> str:
+    if model.is_classifier:
+        return f"log odds of {model.target.classes[1]}" if len(model.target.classes) == 2 else "logits of the class"
+    if isinstance(model.likelihood, Poisson):
+        return f"log of {model.target.names[0]}"
+    return f"units of {model.target.names[0]}" if len(model.target.names) == 1 else "units of the target"
 
 
 def _options(outputs: list[str]) -> str:

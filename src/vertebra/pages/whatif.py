@@ -16,9 +16,10 @@ from scipy.special import ndtri
 
 from vertebra.effects.anova import decompose
 from vertebra.effects.posterior import HybridSurface, NetworkSurface, TermSurface
-from vertebra.estimators.prediction import conformal_factor
 from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
+from vertebra.models.conformal import half_width
+from vertebra.models.model import Model
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 # Nodes of a number: of a basis of functions, and of a network by the size of the largest cluster that reads it.
@@ -43,7 +44,7 @@ class Tabulated(NamedTuple):
     roots: list[Float[np.ndarray, "m1 r"]]
 
 
-def tables(model: Any) -> dict[str, Any]:
+def tables(model: Model) -> dict[str, Any]:
     """All that a page needs to predict, as JSON can hold it."""
     surface = _shown(model)
     found = _of_terms(model, surface) if isinstance(surface, TermSurface) else _of_network(model, surface)
@@ -67,26 +68,26 @@ def tables(model: Any) -> dict[str, Any]:
     }
 
 
-def _shown(model: Any) -> Any:
-    return model._surface.terms if isinstance(model._surface, HybridSurface) else model._surface
+def _shown(model: Model) -> Any:
+    return model.posterior.terms if isinstance(model.posterior, HybridSurface) else model.posterior
 
 
-def _scale(model: Any) -> Float[np.ndarray, " k"]:
+def _scale(model: Model) -> Float[np.ndarray, " k"]:
     """Of Gaussian noise, with what the page leaves out."""
-    scale = np.atleast_1d(np.asarray(model._likelihood.scale, np.float64))
-    return np.hypot(scale, model._surface.size) if isinstance(model._surface, HybridSurface) else scale
+    scale = np.atleast_1d(np.asarray(model.likelihood.scale, np.float64))
+    return np.hypot(scale, model.posterior.size) if isinstance(model.posterior, HybridSurface) else scale
 
 
-def _of_terms(model: Any, surface: TermSurface) -> Tabulated:
+def _of_terms(model: Model, surface: TermSurface) -> Tabulated:
     basis = surface.terms.basis
     codes, functions, special = [], [], []
-    for i, (column, system) in enumerate(zip(model.schema_.columns, basis.systems, strict=True)):
+    for i, (column, system) in enumerate(zip(model.schema.columns, basis.systems, strict=True)):
         own = _codes(model, i, N_NODES)
         if not column.levels and len(system.knots):
             own = np.unique(np.concatenate([own, system.knots]))
         coded = np.full((len(own) + 2, len(basis.systems)), np.nan)
         coded[:, i] = np.append(own, [np.nan, -1.0 if column.levels else np.nan])
-        values = system(model._encoding(coded)[:, i])
+        values = system(model.encoding(coded)[:, i])
         codes.append(own)
         functions.append(values[:-2])
         special.append(values[-2:])
@@ -94,12 +95,12 @@ def _of_terms(model: Any, surface: TermSurface) -> Tabulated:
     return Tabulated(codes, functions, special, terms, list(surface.terms.means), list(surface.terms.roots))
 
 
-def _of_network(model: Any, surface: NetworkSurface) -> Tabulated:
+def _of_network(model: Model, surface: NetworkSurface) -> Tabulated:
     """Values on the grid of every term, and functions that are 1 at one node and 0 at the others."""
-    names = model._names()
-    size = {i: max((len(c) for c in model.clusters_ if names[i] in c), default=1) for i in range(len(names))}
+    names = model.names
+    size = {i: max((len(c) for c in model.clusters if names[i] in c), default=1) for i in range(len(names))}
     codes, places, functions, special = [], [], [], []
-    for i, column in enumerate(model.schema_.columns):
+    for i, column in enumerate(model.schema.columns):
         codes.append(_codes(model, i, N_NODES))
         own, table = codes[i], np.eye(len(codes[i]))
         if not column.levels and np.ptp(own) > 0.0:
@@ -108,7 +109,7 @@ def _of_network(model: Any, surface: NetworkSurface) -> Tabulated:
             table = CubicSpline(own, np.eye(len(own)))(codes[i])
         coded = np.full((len(own) + 2, len(names)), np.nan)
         coded[:, i] = np.append(own, [np.nan, -1.0 if column.levels else np.nan])
-        places.append(model._encoding(coded)[:, i])
+        places.append(model.encoding(coded)[:, i])
         functions.append(table)
         special.append(np.eye(len(own) + 2)[-2:])
     terms, means, roots = [], [], []
@@ -131,13 +132,13 @@ def _of_network(model: Any, surface: NetworkSurface) -> Tabulated:
     return Tabulated(codes, functions, special, terms, means, roots)
 
 
-def _codes(model: Any, i: int, n_nodes: int) -> Float[np.ndarray, " nodes"]:
+def _codes(model: Model, i: int, n_nodes: int) -> Float[np.ndarray, " nodes"]:
     """Coded values of an input over its range: of a number half evenly spread, half as the data are."""
-    column = model.schema_.columns[i]
+    column = model.schema.columns[i]
     if column.levels:
         return np.arange(len(column.levels), dtype=float)
-    low, high = model._ranges[i]
-    marginal = model._profile.inputs[i]
+    low, high = model.ranges[i]
+    marginal = model.profile.inputs[i]
     edges = np.clip(column.standard(marginal.edges), low, high)
     upto = np.append(0.0, np.cumsum(marginal.shares + 1e-9))
     by_rank = np.interp(np.linspace(0.0, upto[-1], n_nodes // 2), upto, edges)
@@ -178,15 +179,15 @@ def _shortened(root, features, least: float):
     return root @ directions[:, : enough + 1], max(float(left[:, enough].mean()), 0.0)
 
 
-def _least_variance(model: Any, k: int) -> float:
+def _least_variance(model: Model, k: int) -> float:
     """What the predictive variance holds besides that of f, on the model's scale."""
-    if isinstance(model._likelihood, Gaussian):
+    if isinstance(model.likelihood, Gaussian):
         return float(_scale(model)[k] ** 2)
     return 0.02
 
 
-def _input(model: Any, i: int, found: Tabulated) -> dict[str, Any]:
-    column, marginal = model.schema_.columns[i], model._profile.inputs[i]
+def _input(model: Model, i: int, found: Tabulated) -> dict[str, Any]:
+    column, marginal = model.schema.columns[i], model.profile.inputs[i]
     if not any(i in term for term, _ in found.terms):
         # nothing of its values, which may be anybody's addresses, but the day that a date's control starts with
         day = {"middle": marginal.middle} if column.part == "time" else {}
@@ -218,9 +219,9 @@ def _input(model: Any, i: int, found: Tabulated) -> dict[str, Any]:
     }
 
 
-def _likelihood(model: Any) -> dict[str, Any]:
+def _likelihood(model: Model) -> dict[str, Any]:
     """What turns f into y; latent functions are paired as Python pairs them."""
-    likelihood = model._likelihood
+    likelihood = model.likelihood
     record: dict[str, Any] = {"name": type(likelihood).__name__, "is_discrete": bool(likelihood.is_discrete)}
     if isinstance(likelihood, Gaussian):
         record["scale"] = _scale(model).tolist()
@@ -228,23 +229,23 @@ def _likelihood(model: Any) -> dict[str, Any]:
         record["scale"] = np.atleast_1d(np.exp(np.asarray(likelihood.log_scale, np.float64))).tolist()
     if isinstance(likelihood, StudentT):
         record["degrees"] = float(likelihood.degrees)
-    n = model._surface.n_outputs
+    n = model.posterior.n_outputs
     points = Predictive(likelihood, np.zeros((1, n)), np.ones((1, n))).points(slice(None))[:, 0]
     record |= {"points": points.tolist(), "per_target": likelihood.latent_per_target}
-    if hasattr(model, "classes_"):
-        record["classes"] = [str(c) for c in model.classes_]
+    if model.is_classifier:
+        record["classes"] = [str(c) for c in model.target.classes]
     else:
-        record |= {"y_mean": model._y_mean.tolist(), "y_scale": model._y_scale.tolist()}
+        record |= {"y_mean": model.target.centre.tolist(), "y_scale": model.target.scale.tolist()}
         record["normal"] = [float(ndtri(0.5 + 0.5 * level)) for level in LEVELS]
     return record
 
 
-def _conformal(model: Any) -> list[list[float | None]] | None:
+def _conformal(model: Model) -> list[list[float | None]] | None:
     """Half-widths in sds, by level and target; none where nothing can be promised of what the page predicts."""
-    scores = getattr(model, "_conformal", None)
-    if scores is None or isinstance(model._surface, HybridSurface):
+    scores = model.conformal
+    if scores is None or isinstance(model.posterior, HybridSurface):
         return None
-    factors = [conformal_factor(scores, level) for level in LEVELS]
+    factors = [half_width(scores, level) for level in LEVELS]
     return [[float(v) if np.isfinite(v) else None for v in factor] for factor in factors]
 
 

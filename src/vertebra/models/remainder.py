@@ -12,7 +12,7 @@ from jaxtyping import Float
 from scipy.spatial.distance import cdist
 from scipy.special import expit
 
-from vertebra.estimators.calibration import LeftOut
+from vertebra.models.calibration import LeftOut
 
 # Terms have up to three inputs: with no more of them there is nothing that they could not say.
 LEAST_INPUTS, LEAST_ROWS = 4, 200

@@ -1,0 +1,202 @@
+"""Additive estimators: a sum of terms, and which of them are real.
+
+Effects are components under the product of the inputs' marginals, also where inputs are correlated.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vertebra.estimators.classifier import Classifier
+from vertebra.estimators.explanations import Explanations
+from vertebra.estimators.regressor import Regressor
+from vertebra.machine.checks import check_count
+from vertebra.models.additive import fit_classes, fit_numbers
+from vertebra.models.networks import SCHEMES_OF_TERMS
+from vertebra.models.settings import Settings
+
+
+class _Additive(Explanations):
+    """What the additive regressor and classifier share."""
+
+    def __init__(
+        self,
+        scheme: str = "auto",
+        *,
+        structure: str = "tests",
+        n_subnetworks: int = 10,
+        clusters: Sequence[Any] | None = None,
+        feature_types: Mapping | Sequence | None = None,
+        weights: str = "auto",
+        n_steps: int = 4000,
+        early_stopping: bool = False,
+        time_budget: float | int | None = None,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | int = False,
+    ):
+        self.scheme = scheme
+        self.structure = structure
+        self.n_subnetworks = n_subnetworks
+        self.clusters = clusters
+        self.feature_types = feature_types
+        self.weights = weights
+        self.n_steps = n_steps
+        self.early_stopping = early_stopping
+        self.time_budget = time_budget
+        self.warm_start = warm_start
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _additive_settings(self) -> Settings:
+        if self.structure not in ("tests", "group_lasso"):
+            raise ValueError(f'`structure` must be "tests" or "group_lasso", got {self.structure!r}.')
+        check_count(n_subnetworks=self.n_subnetworks)
+        is_warm = self.warm_start and self.__sklearn_is_fitted__()
+        return self._settings(SCHEMES_OF_TERMS, start=self.model_.found.clusters if is_warm else None)
+
+
+class AdditiveRegressor(Regressor, _Additive):
+    """Bayesian additive regression: f = Σ of functions of few inputs each, with known uncertainty.
+
+    X is an array or a pandas, polars or Arrow frame with columns of any kind: numbers, booleans, text, categories,
+    dates, with gaps. y is (n,) or (n, targets). Or X is a Parquet file, a folder of them, a pyarrow dataset or a
+    `stream.Parquet`, which need not fit in memory, and y (as `sample_weight`) the name of a column.
+
+    >>> data = vb.datasets.synthetic("f1", n=400)
+    >>> model = vb.AdditiveRegressor(random_state=0).fit(data.x, data.y)
+    >>> model.clusters_
+    [('x2',), ('x3',), ('x4',), ('x0', 'x1')]
+
+    Parameters
+    ----------
+    scheme : str
+        "auto": a basis of functions for every term, smooth or rough as the data ask, all in closed form. Or the name of
+        a scheme of the paper ("mc_dropout", "random_features", "deep_kernel_learning", "deep_random_features",
+        "mean_field", "inducing_points"), built on the clusters found and trained by the ELBO.
+    structure : {"tests", "group_lasso"}
+        How the clusters are found: by tests of every term, or by the paper's group lasso on the first layer of
+        `n_subnetworks` sub-networks, whose reading sets the tests then split.
+    n_subnetworks : int
+        For the group lasso.
+    clusters : groups of inputs, optional
+        What each sub-network reads, by name or position; found by tests unless given.
+    remainder : bool
+        Whether networks over all inputs may add what terms of up to three inputs leave out. They are trained only where
+        something is seen to be left (of Gaussian noise, with `scheme="auto"` and without `clusters`), kept only where
+        rows left out are predicted better, and shown as one more term, of all inputs.
+    likelihood : {"auto", "gaussian", "heteroscedastic", "student_t", "poisson"}
+        The noise; `likelihood_` says which was fitted. "auto" is "gaussian", or "heteroscedastic" where rows with gaps
+        are plainly noisier than others, as they are where what is missing acts. Effects are those of f: in the units of
+        y, and for "poisson" of the logarithm of the rate.
+    conformal : bool
+        Sets a fifth of the rows aside, by which `predict_interval` is made to hold whatever the noise is.
+    feature_types : mapping or sequence, optional
+        Kinds of columns that the rule would get wrong: {"zip": "category"}. "number", "ordered", "category", "boolean"
+        or "datetime".
+    weights : {"auto", "frequency", "importance"}
+        What `sample_weight` means. "frequency": a weight of 10 is ten equal rows, and as sure as ten. "importance": how
+        much a row is to count beside others, whatever the scale; n rows are then as sure as (Σw)²/Σw² of equal weight.
+        "auto": whole numbers that differ are frequencies, others, and equal ones, importances: so scikit-learn's
+        estimators, weights of 1/n and surveys' weights are understood.
+    n_steps : int
+        Training steps of a scheme other than "auto".
+    early_stopping : bool
+        For such a scheme: sets rows aside and stops once they are predicted no better.
+    time_budget : float, optional
+        Seconds after which no more terms are sought or steps taken.
+    warm_start : bool
+        Keeps the terms found by the last fit.
+    checkpoint : path, optional
+        A file to which the state of long work is written: passes over files, networks in training. After a kill the
+        same call goes on where it was, and ends with the same model. Removed when the fit is done.
+    random_state : int, optional
+    verbose : bool
+
+    Attributes
+    ----------
+    clusters_ : list of tuples of names
+    diagnostics_ : Diagnostics
+        What to think of the fit: `print(model.diagnostics_)`.
+    schema_ : Schema
+        How the columns were read.
+    n_features_in_, feature_names_in_
+    """
+
+    def __init__(
+        self,
+        scheme: str = "auto",
+        *,
+        structure: str = "tests",
+        n_subnetworks: int = 10,
+        clusters: Sequence[Any] | None = None,
+        remainder: bool = True,
+        likelihood: str = "auto",
+        conformal: bool = False,
+        feature_types: Mapping | Sequence | None = None,
+        weights: str = "auto",
+        n_steps: int = 4000,
+        early_stopping: bool = False,
+        time_budget: float | int | None = None,
+        warm_start: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | int = False,
+    ):
+        super().__init__(
+            scheme,
+            structure=structure,
+            n_subnetworks=n_subnetworks,
+            clusters=clusters,
+            feature_types=feature_types,
+            weights=weights,
+            n_steps=n_steps,
+            early_stopping=early_stopping,
+            time_budget=time_budget,
+            warm_start=warm_start,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.remainder = remainder
+        self.likelihood = likelihood
+        self.conformal = conformal
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveRegressor":
+        """Finds the structure, fits the network on it, and keeps its posterior.
+
+        >>> flats = pd.DataFrame({"size": data.x[:, 0], "city": np.where(data.x[:, 1] < 0.5, "Bonn", "Kiel")})
+        >>> rent = 10 * flats["size"] + 2.0 * (flats["city"] == "Bonn") + (data.y - data.f)
+        >>> vb.AdditiveRegressor(random_state=0).fit(flats, rent).clusters_
+        [('size',), ('city',)]
+        """
+        self.model_ = fit_numbers(self._additive_settings(), X, y, sample_weight)
+        return self
+
+
+class AdditiveClassifier(Classifier, _Additive):
+    """Bayesian additive classification: the logit of a class is a sum of functions of few inputs each.
+
+    Two classes have one logit, of the second; more have one each, and effects are asked for by `output`, the class.
+    Parameters and attributes are those of `AdditiveRegressor` (but `likelihood`, `conformal` and `remainder`), with
+    `classes_`.
+
+    >>> data = vb.datasets.synthetic("f1", n=400)
+    >>> model = vb.AdditiveClassifier(random_state=0).fit(data.x, data.y > 14)
+    >>> model.classes_.tolist()
+    [False, True]
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveClassifier":
+        """Finds the structure, fits the network on it, and keeps its posterior.
+
+        >>> clusters = [("x0", "x1"), ("x3",)]
+        >>> vb.AdditiveClassifier(clusters=clusters).fit(data.x, np.where(data.y > 14, "high", "low")).classes_.tolist()
+        ['high', 'low']
+        """
+        self.model_ = fit_classes(self._additive_settings(), X, y, sample_weight)
+        return self

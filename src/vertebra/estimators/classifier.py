@@ -1,0 +1,69 @@
+"""Classifiers: probabilities of classes."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+
+from vertebra.estimators.estimator import Estimator, Part
+from vertebra.models.evaluation import Evaluation
+
+
+class Classifier(ClassifierMixin, Estimator):
+    """The ways to predict classes."""
+
+    classes_: np.ndarray = Part(lambda model: model.target.classes)  # type: ignore[assignment]
+
+    def predict_proba(self, X: Any) -> Any:
+        """P(class | X), (n, classes): the uncertainty of f is averaged over.
+
+        >>> probability = model.predict_proba(data.x)
+        >>> probability.shape, np.allclose(probability.sum(axis=1), 1.0)
+        ((400, 2), True)
+        """
+        return self._fitted().probabilities(X)
+
+    def predict_f(self, X: Any) -> Any:
+        """Mean and sd of f on the logit scale, (n,) or (n, classes); the terms of `eval_terms` sum to the mean.
+
+        >>> mean, sd = model.predict_f(data.x)
+        >>> mean.shape, sd.shape
+        ((400,), (400,))
+        """
+        return self._fitted().f(X)
+
+    def predict(self, X: Any) -> Any:
+        """The most probable class.
+
+        >>> bool(np.mean(model.predict(data.x) == (data.y > 14)) > 0.85)
+        True
+        """
+        p = self.predict_proba(X)
+        return self.classes_[np.argmax(p, axis=1)]
+
+    def log_prob(self, X: Any, y: Any) -> Any:
+        """log P(y | X) of each row.
+
+        >>> bool(np.exp(model.log_prob(data.x, data.y > 14)).mean() > 0.75)
+        True
+        """
+        return self._fitted().log_prob(X, y)
+
+    def evaluate(self, X: Any, y: Any, sample_weight: Any = None) -> Evaluation:
+        """Scores and calibration on rows that were not fitted, beside a linear model and the shares of the classes.
+
+        >>> new = vb.datasets.synthetic("f1", n=400, seed=1)
+        >>> scores = model.evaluate(new.x, new.y > 14).scores
+        >>> scores["model"]["log_loss"] < scores["linear"]["log_loss"] < scores["shares"]["log_loss"]
+        True
+        """
+        return self._fitted().evaluate(X, y, sample_weight, self.weights)
+
+    def decision_function(self, X: Any) -> Any:
+        """The logit of the second class's probability, (n,); of more classes their log probabilities, (n, classes).
+
+        >>> bool(np.all((model.decision_function(data.x) > 0) == model.predict(data.x)))
+        True
+        """
+        p = np.maximum(self.predict_proba(X), 1e-300)
+        return np.log(p[:, 1]) - np.log(p[:, 0]) if p.shape[1] == 2 else np.log(p)

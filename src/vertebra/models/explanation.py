@@ -1,0 +1,201 @@
+"""What an additive model knows: which terms are real, how strong, and what each adds, in the user's names and units."""
+
+import numbers
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy.special import ndtri
+
+from vertebra.effects.posterior import HybridSurface
+from vertebra.machine.checks import check_level
+from vertebra.models.model import Model
+from vertebra.tables.schema import date
+from vertebra.terms.search import discoveries, probabilities
+from vertebra.terms.term import MOST_NAMED, Term
+
+# Values shown per numeric input, by the order of the term: as many points in all as a reader, or a page, can take.
+N_SHOWN, N_SHOWN_BEYOND = {1: 50, 2: 20, 3: 8}, 5
+
+
+def effects(
+    model: Model, order: int | None = None, level: float = 0.95, *, baseline: Any = None, output: int = 0
+) -> pd.DataFrame:
+    """Every term found, strongest first: see `AdditiveRegressor.effects`."""
+    strengths = strengths_of(model, baseline, output)
+    check_level(level)
+    unit, latent = model.target.unit(output), latent_of(model, output)
+    # Var f under the product measure is the sum of the squared strengths, draw by draw.
+    variance = sum((s**2 for s in strengths.values()), start=np.zeros(()))
+    real = probabilities(model.found.structures[latent])
+    if isinstance(model.posterior, HybridSurface):
+        real[model.posterior.everything] = float(model.posterior.probability[latent])
+    tails = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
+    rows = []
+    for term, draws in strengths.items():
+        if order is None or len(term) == order:
+            low, high = np.percentile(draws, tails)
+            rows.append(
+                {
+                    "term": model.named(term),
+                    "order": len(term),
+                    "strength": unit * float(draws.mean()),
+                    "sd": unit * float(draws.std()),
+                    "lower": unit * float(low),
+                    "upper": unit * float(high),
+                    "sobol": float(np.mean(draws**2 / np.maximum(variance, 1e-300))),
+                    "probability": real.get(term, 0.0),
+                }
+            )
+    columns = ["term", "order", "strength", "sd", "lower", "upper", "sobol", "probability"]
+    return pd.DataFrame(rows, columns=columns).sort_values("strength", ascending=False, ignore_index=True)
+
+
+def interactions(
+    model: Model, fdr: float = 0.05, *, level: float = 0.95, baseline: Any = None, output: int = 0
+) -> pd.DataFrame:
+    """The rows of `effects` of order 2 and more that survive error control."""
+    table = effects(model, level=level, baseline=baseline, output=output)
+    if not 0.0 < fdr < 1.0:
+        raise ValueError(f"`fdr` must be between 0 and 1, got {fdr!r}.")
+    kept = {model.named(term) for term in discoveries(model.found.structures[latent_of(model, output)], fdr)}
+    return table.loc[np.array([term in kept for term in table["term"]], dtype=bool)].reset_index(drop=True)
+
+
+def effect(
+    model: Model,
+    term: Any,
+    level: float = 0.95,
+    *,
+    simultaneous: bool = False,
+    baseline: Any = None,
+    output: int = 0,
+    points: int | None = None,
+) -> pd.DataFrame:
+    """One term as a function of its inputs, in their units and levels: mean, sd and a band of f."""
+    found = strengths_of(model, baseline, output)
+    check_level(level)
+    wanted = term_of(model, term)
+    if wanted not in found:
+        raise ValueError(
+            f"`term` {model.named(wanted)} is not in the model: its effect is 0. The terms are in `effects()`."
+        )
+    if isinstance(model.posterior, HybridSurface) and wanted == model.posterior.everything:
+        raise ValueError(
+            "`term` must be one of few inputs to be shown as a function of them, got the one of all inputs: "
+            "`eval_terms` has what it adds to each row."
+        )
+    shown = N_SHOWN.get(len(wanted), N_SHOWN_BEYOND) if points is None else points
+    grids = np.meshgrid(*[values_of(model, i, shown, missing=len(wanted) == 1) for i in wanted], indexing="ij")
+    coded = np.full((grids[0].size, len(model.schema.columns)), np.nan)
+    for i, grid in zip(wanted, grids, strict=True):
+        coded[:, i] = grid.ravel()
+    x = model.encoding(coded)
+    latent, anchor = latent_of(model, output), _baseline(model, baseline)
+    curve = model.posterior.curve(wanted, [x[:, i] for i in wanted], latent, anchor)
+    low, high = curve.band(level, simultaneous=simultaneous)
+    unit = model.target.unit(output)
+    columns = [pd.Series(_shown(model, i, coded[:, i]), name=model.names[i]) for i in wanted]
+    for name, values in (("mean", curve.mean), ("sd", curve.sd), ("lower", low), ("upper", high)):
+        columns.append(pd.Series(unit * values, name=name))
+    # side by side and not by name: an input may be called "mean"
+    return pd.concat(columns, axis=1)
+
+
+def eval_terms(model: Model, X: Any, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
+    """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it."""
+    local = model.posterior.local(model.x(X), latent_of(model, output), _baseline(model, baseline))
+    unit = model.target.unit(output)
+    table: dict[Any, Any] = {"intercept": model.target.origin(output) + unit * local.pop(()).mean}
+    for term in sorted(local, key=lambda t: (len(t), t)):
+        table[model.named(term)] = unit * local[term].mean
+    # A frame whose columns are tuples would take them for levels.
+    return pd.DataFrame(np.stack(list(table.values()), axis=1), columns=pd.Index(list(table), tupleize_cols=False))
+
+
+def explain(model: Model, row: Any, level: float = 0.95, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
+    """One prediction taken apart on the link scale: the intercept, then what each term adds, largest first."""
+    check_level(level)
+    coded = model.schema.matrix(_one_row(row, "row", len(model.schema.sources)), model.kind)
+    latent, anchor = latent_of(model, output), _baseline(model, baseline)
+    local = model.posterior.local(model.encoding(coded), latent, anchor, with_sd=True)
+    unit, width = model.target.unit(output), float(ndtri(0.5 + 0.5 * level))
+    rows = []
+    for term in sorted(local, key=lambda t: (len(t) > 0, -abs(local[t].mean[0]))):
+        mean, sd = unit * float(local[term].mean[0]), unit * float(local[term].sd[0])
+        mean += 0.0 if term else model.target.origin(output)
+        named = term if len(term) <= MOST_NAMED else ()
+        shown = [f"{model.names[i]} = {_text(model, i, coded[0, i])}" for i in named]
+        rows.append((model.named(term), ", ".join(shown), mean, sd, mean - width * sd, mean + width * sd))
+    return pd.DataFrame(rows, columns=["term", "value", "mean", "sd", "lower", "upper"])
+
+
+def strengths_of(model: Model, baseline: Any, output: int) -> dict[Term, np.ndarray]:
+    """Draws of the strengths of all terms, worked out once."""
+    latent, anchor = latent_of(model, output), _baseline(model, baseline)
+    place = (latent, None if anchor is None else tuple(anchor))
+    if place not in model.strengths:
+        model.strengths[place] = model.posterior.strengths(latent, anchor)
+    return model.strengths[place]
+
+
+def latent_of(model: Model, output: int) -> int:
+    """The latent function of a target."""
+    each = model.likelihood.latent_per_target
+    n = model.posterior.n_outputs // each
+    if not isinstance(output, numbers.Integral) or not 0 <= output < n:
+        raise ValueError(f"`output` must be from 0 to {n - 1}, got {output!r}.")
+    return int(output) * each
+
+
+def term_of(model: Model, term: Any) -> Term:
+    """The places of a term's inputs, which are given by name or by place."""
+    parts = (term,) if isinstance(term, str | numbers.Integral) else tuple(term)
+    return tuple(sorted({model.position(part) for part in parts}))
+
+
+def values_of(model: Model, i: int, n_points: int, *, missing: bool) -> Float[np.ndarray, " m"]:
+    """Codes of all levels of an input, or numbers over its range, and where asked a missing value."""
+    column = model.schema.columns[i]
+    low, high = model.ranges[i]
+    values = np.linspace(low, high, n_points)
+    if column.levels:
+        values = np.arange(low, high + 1.0)
+    return np.append(values, np.nan) if missing and column.has_missing else values
+
+
+def _shown(model: Model, i: int, values: Float[np.ndarray, " m"]) -> Any:
+    column = model.schema.columns[i]
+    return [column.label(code) for code in values] if column.levels else column.original(values)
+
+
+def _text(model: Model, i: int, value: float) -> str:
+    """A coded value as the user wrote it."""
+    column = model.schema.columns[i]
+    if column.levels or np.isnan(value):
+        return str(column.label(value))
+    number = float(column.original(np.array([value]))[0])
+    return date(number) if column.part == "time" else f"{number:.4g}"
+
+
+def _baseline(model: Model, baseline: Any) -> np.ndarray | None:
+    if baseline is None:
+        return None
+    return model.x(_one_row(baseline, "baseline", len(model.schema.sources)))[0]
+
+
+def _one_row(row: Any, argument: str, n_columns: int) -> Any:
+    """A table of one row."""
+    if isinstance(row, pd.Series):
+        row = row.to_frame().T.infer_objects()
+    elif isinstance(row, dict):
+        row = pd.DataFrame([row])
+    elif not hasattr(row, "columns"):
+        values = np.asarray(row, dtype=object)
+        if values.shape not in ((n_columns,), (1, n_columns)):
+            raise ValueError(f"`{argument}` must be one row of {n_columns} values, got {row!r}.")
+        row = values.reshape(1, -1)
+    if len(row) != 1:
+        raise ValueError(f"`{argument}` must be one row, got {len(row)}.")
+    return row

@@ -1,0 +1,231 @@
+"""A fitted model as one record: what was read, the posterior of f, the noise, what was found, and how it went."""
+
+import dataclasses
+import numbers
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
+
+from vertebra.effects.posterior import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
+from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods.predictive import Predictive, sample_of
+from vertebra.machine.checks import check_count, check_level
+from vertebra.models.conformal import half_width
+from vertebra.models.diagnostics import Diagnostics
+from vertebra.models.evaluation import HELD_OUT, Evaluation, Linear, of_classes, of_numbers
+from vertebra.models.rows import Rows
+from vertebra.models.settings import LIKELIHOODS
+from vertebra.models.target import Target, as_numbers
+from vertebra.networks.skeleton import Skeleton
+from vertebra.tables.encoding import Encoding
+from vertebra.tables.profile import Profile
+from vertebra.tables.schema import Schema
+from vertebra.tables.weighting import Weights, weighting
+from vertebra.terms.search import Structure
+from vertebra.terms.term import Term
+
+
+class Found(NamedTuple):
+    """What a search found: the clusters that sub-networks read, and of every output the terms that were tested."""
+
+    clusters: tuple[Term, ...]
+    structures: tuple[Structure, ...]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A fit. `kind` is the estimator that made it; `found` is there where terms were sought."""
+
+    kind: str
+    schema: Schema
+    encoding: Encoding
+    ranges: Float[np.ndarray, "p 2"]  # of the coded inputs
+    target: Target
+    posterior: TermSurface | NetworkSurface | EnsembleSurface | HybridSurface
+    likelihood: Likelihood
+    profile: Profile
+    linear: Linear
+    diagnostics: Diagnostics
+    evaluation: Evaluation | None = None
+    found: Found | None = None
+    conformal: Float[np.ndarray, "m k"] | None = None  # sorted scores of rows set aside
+    # draws of strengths, by output and baseline: worked out once
+    strengths: dict[tuple, dict[Term, np.ndarray]] = field(default_factory=dict, repr=False, compare=False)
+
+    def replace(self, **parts: Any) -> "Model":
+        return dataclasses.replace(self, **parts)
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_classifier(self) -> bool:
+        return self.target.classes is not None
+
+    @property
+    def noise(self) -> str | None:
+        """The likelihood of numbers by the name that users ask for it."""
+        return next((name for name, kind in LIKELIHOODS.items() if type(self.likelihood) is kind), None)
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.schema.columns]
+
+    @property
+    def clusters(self) -> list[tuple[str, ...]]:
+        """The inputs of every cluster found."""
+        return [self.named(cluster) for cluster in self.found.clusters]
+
+    @property
+    def skeleton(self) -> Skeleton:
+        """That of the network, or of the networks that are averaged."""
+        first = self.posterior.network if isinstance(self.posterior, NetworkSurface) else self.posterior.networks[0]
+        return first.skeleton
+
+    def named(self, term: Term) -> tuple[str, ...]:
+        names = self.names
+        return tuple(names[i] for i in term)
+
+    def position(self, name: Any) -> int:
+        """The place of an input, by name or by place."""
+        return position_in(self.names, name)
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def x(self, X: Any) -> Float[np.ndarray, "n p"]:
+        """A table as the model reads it."""
+        return self.encoding(self.schema.matrix(X, self.kind))
+
+    def predictive(self, X: Any, *, with_variance: bool = True) -> Predictive:
+        return self.predictive_of(self.x(X), with_variance=with_variance)
+
+    def predictive_of(self, x: Float[np.ndarray, "n p"], *, with_variance: bool = True) -> Predictive:
+        if with_variance:
+            return Predictive(self.likelihood, *self.posterior.moments(x))
+        mean = self.posterior.mean(x)
+        return Predictive(self.likelihood, mean, np.zeros_like(mean))
+
+    # --- predictions --------------------------------------------------------------------------------------------------
+
+    def mean(self, X: Any) -> Any:
+        """The mean of y."""
+        predictive = self.predictive(X, with_variance=self.likelihood.is_discrete)
+        return self.target.shaped(self.target.in_units(predictive.mean()))
+
+    def mean_and_sd(self, X: Any) -> tuple[Any, Any]:
+        """The mean of y, and its sd: the noise and the uncertainty of f together."""
+        predictive = self.predictive(X)
+        variance = predictive.epistemic() + predictive.aleatoric()
+        mean, sd = self.target.in_units(predictive.mean()), self.target.scale * np.sqrt(variance)
+        return self.target.shaped(mean), self.target.shaped(sd)
+
+    def f(self, X: Any) -> tuple[Any, Any]:
+        """Mean and sd of f on the link scale."""
+        mean, variance = self.posterior.moments(self.x(X))
+        if self.is_classifier:
+            return tuple(part[:, 0] if part.shape[1] == 1 else part for part in (mean, np.sqrt(variance)))
+        each = self.likelihood.latent_per_target
+        mean, sd = self.target.in_units(mean[:, ::each]), self.target.scale * np.sqrt(variance[:, ::each])
+        return self.target.shaped(mean), self.target.shaped(sd)
+
+    def uncertainty(self, X: Any) -> tuple[Any, Any]:
+        """The two parts of the sd of y: the noise, and the uncertainty of f."""
+        predictive = self.predictive(X)
+        parts = np.sqrt(predictive.aleatoric()), np.sqrt(predictive.epistemic())
+        return tuple(self.target.shaped(self.target.scale * part) for part in parts)
+
+    def interval(self, X: Any, level: float) -> Any:
+        """Lower and upper limits for y, (n, 2) or (n, 2, targets)."""
+        check_level(level)
+        if self.conformal is None:
+            return self.quantiles(X, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
+        mean, sd = (part.reshape(len(part), -1) for part in self.mean_and_sd(X))
+        factor = half_width(self.conformal, level)
+        limits = np.stack([mean - factor * sd, mean + factor * sd], axis=1)
+        if self.likelihood.is_discrete:
+            limits = np.stack([np.maximum(np.ceil(limits[:, 0]), 0.0), np.floor(limits[:, 1])], axis=1)
+        return self.target.shaped(limits)
+
+    def quantiles(self, X: Any, q: Any) -> Any:
+        """Quantiles of y, (n, len(q)) or (n, len(q), targets)."""
+        levels = np.asarray(q, dtype=float)
+        if levels.ndim != 1 or not len(levels) or ((levels <= 0) | (levels >= 1)).any():
+            raise ValueError(f"`q` must be a list of levels between 0 and 1, got {q!r}.")
+        return self.target.shaped(self.target.in_units(self.predictive(X).quantiles(levels)))
+
+    def draws(self, X: Any, n_samples: int, seed: int) -> Any:
+        """Draws of y, (n, n_samples) or (n, n_samples, targets)."""
+        x = self.x(X)
+        check_count(n_samples=n_samples)
+        f = self.posterior.sample(x, n_samples, seed)
+        draws = np.moveaxis(self.target.in_units(sample_of(self.likelihood, f, seed)), 0, 1)
+        return self.target.shaped(draws)
+
+    def probabilities(self, X: Any) -> Float[np.ndarray, "n classes"]:
+        """P(class | X), the uncertainty of f averaged over."""
+        return self.predictive(X).probabilities()
+
+    def log_prob(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
+        """log p(y | X) of each row, in the units of y; summed over targets."""
+        predictive = self.predictive(X)
+        if self.is_classifier:
+            probabilities, codes = predictive.probabilities(), self.target.codes(y)
+            return np.log(np.maximum(probabilities[np.arange(len(codes)), codes], 1e-300))
+        targets = np.asarray(y, dtype=float).reshape(len(predictive.f_mean), -1)
+        self._check_targets(targets)
+        density = predictive.log_prob(self.target.standard(targets))
+        return np.sum(density - np.log(self.target.scale), axis=1)
+
+    # --- evaluation ---------------------------------------------------------------------------------------------------
+
+    def evaluate(self, X: Any, y: Any, sample_weight: Any, weights: str) -> Evaluation:
+        """Scores and calibration on rows that were not fitted; `weights` is what weights mean."""
+        matrix = self.schema.matrix(X, self.kind)
+        values = column_or_1d(np.asarray(y)) if self.is_classifier else as_numbers(y, self.kind)
+        check_consistent_length(matrix, values)
+        if not self.is_classifier:
+            values = values.reshape(len(matrix), -1)
+            self._check_targets(values)
+            values = np.asarray(self.likelihood.check(values), np.float64)
+        weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
+        kept = weight > 0.0
+        weight = weighting(Weights.of(weight), weights).scale * weight[kept]
+        values = self.target.codes(values[kept])[:, None] if self.is_classifier else values[kept]
+        rows = Rows(matrix[kept], values, weight)
+        return self.evaluation_of(
+            HELD_OUT, self.predictive_of(self.encoding(rows.matrix)), rows, self.linear(rows.matrix)
+        )
+
+    def evaluation_of(
+        self, method: str, predictive: Predictive, rows: Rows, linear: Float[np.ndarray, "n k"]
+    ) -> Evaluation:
+        """Scores of predictions of rows, whose y and `linear` are in the units of the target, or codes and logits."""
+        if self.is_classifier:
+            known = dict(linear=linear, shares=self.profile.targets[0].shares, matrix=rows.matrix)
+            return of_classes(method, predictive.probabilities(), rows.y[:, 0].astype(int), rows.weight, **known)
+        scores = self.conformal
+        return of_numbers(
+            method,
+            predictive,
+            self.target.standard(rows.y),
+            rows.weight,
+            linear=self.target.standard(linear),
+            centre=self.target.standard(self.profile.means),
+            unit=self.target.scale,
+            factor=None if scores is None else lambda level: half_width(scores, level),
+        )
+
+    def _check_targets(self, y: Float[np.ndarray, "n k"]) -> None:
+        if y.shape[1] != len(self.target.scale):
+            raise ValueError(f"`y` must have {len(self.target.scale)} column(s), got {y.shape[1]}.")
+
+
+def position_in(names: list[str], name: Any) -> int:
+    """The place of a name, or of a place."""
+    if isinstance(name, numbers.Integral) and 0 <= name < len(names):
+        return int(name)
+    if name not in names:
+        raise ValueError(f"Input {name!r} is not known: the inputs are {', '.join(names[:20])}.")
+    return names.index(name)

@@ -1,0 +1,135 @@
+"""Networks of a fit: what each scheme is built with, how long it is trained, and what to think of the training."""
+
+import os
+from typing import Any, NamedTuple
+
+import jax.random as jr
+import numpy as np
+from jaxtyping import Float
+
+from vertebra.effects.posterior import EnsembleSurface
+from vertebra.inference.fitting import Fitted, Progress, fit, fit_stream
+from vertebra.likelihoods.densities import Likelihood
+from vertebra.machine.control import Control
+from vertebra.models.calibration import LeftOut, doubt, left_out
+from vertebra.models.settings import Settings
+from vertebra.networks import schemes
+from vertebra.networks.distributions import Gaussian as GaussianPosterior
+from vertebra.networks.network import build
+from vertebra.networks.skeleton import Skeleton
+from vertebra.tables.passes import StreamedRows
+from vertebra.tables.windows import Windows
+
+# What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
+SCHEMES: dict[str, dict[str, Any]] = {
+    "mc_dropout": dict(widths=(24, 24), options=dict(rate=0.002), n_restarts=2),
+    "mean_field": dict(widths=(16,), options={}, n_restarts=2),
+    "random_features": dict(
+        widths=(), options=dict(r=100, activation="erf", posterior=GaussianPosterior(spread=0.0)), n_restarts=1
+    ),
+    "deep_kernel_learning": dict(widths=(16, 24), options={}, n_restarts=4),
+    "deep_random_features": dict(widths=(), options=dict(r=150, n_blocks=2, activation="erf"), n_restarts=1),
+    "inducing_points": dict(widths=(), options=dict(r=40), n_restarts=1),
+    "deep_ensemble": dict(widths=(64, 64, 64), options={}, n_restarts=16, folds=8, rate=1e-2, activation="erf"),
+}
+# What can be built on clusters and taken apart into terms.
+SCHEMES_OF_TERMS = [name for name in SCHEMES if name != "deep_ensemble"]
+# Of the priors of an ensemble's members: which one suits is not known before.
+SCALES = (3.0, 10.0, 30.0)
+# Adam's rate where a scheme has none of its own.
+RATE = 5e-3
+# Steps where no number is given: of an ensemble for so many passes over the rows, within limits.
+N_STEPS, N_PASSES, FEWEST_STEPS, MOST_STEPS = 2000, 60, 5000, 20000
+# The share of rows that early stopping watches, the fewest rows of which some can be spared for it, and the rounds
+# without a better score after which it stops: round numbers.
+VALIDATION_SHARE, ROWS_TO_VALIDATE, PATIENCE = 0.15, 20, 5
+# Rows of a step: smaller batches are too noisy for the rates above, larger ones cost more than they bring.
+BATCH_SIZE = 128
+# Restarts whose scores (log density per row) differ by more do not agree.
+SAME_SCORE = 0.1
+# The objective still rises if its last five rounds gained more than this share of it.
+STILL_RISING = 0.05
+
+
+class Shape(NamedTuple):
+    """The network of a fit: a scheme on a skeleton, and the widths of its layers."""
+
+    scheme: str
+    skeleton: Skeleton
+    widths: tuple[int, ...]
+
+
+def train(
+    settings: Settings,
+    shape: Shape,
+    likelihood: Likelihood,
+    x: Float[np.ndarray, "n p"],
+    y: Float[np.ndarray, "n k"],
+    weight: Float[np.ndarray, " n"],
+    control: Control,
+    *,
+    n_steps: int | None,
+    stream: StreamedRows | None = None,
+) -> Fitted:
+    """Networks trained side by side, watched; with folds, where the scheme has some, as far as there are rows."""
+    usual, key = SCHEMES[shape.scheme], jr.key(settings.seed)
+    folds = min(usual.get("folds", 0), len(x))
+
+    def network_of(key, member: int):
+        # 8 folds, 3 scales: the two members that leave a part out differ in scale
+        options = usual["options"] | ({"scale": SCALES[member % len(SCALES)]} if folds else {})
+        return build(shape.skeleton, getattr(schemes, shape.scheme)(shape.widths, **options), key=key, x=x)
+
+    def watch(progress: Progress) -> bool:
+        control.report(f"step {progress.step} of {progress.n_steps}, {progress.best_score:.3f} per row")
+        return control.enough()
+
+    if n_steps is None:
+        passes = N_PASSES * (len(x) if stream is None else stream.n_rows) // BATCH_SIZE
+        n_steps = min(max(passes, FEWEST_STEPS), MOST_STEPS) if folds else N_STEPS
+    networks = [network_of(k, i) for i, k in enumerate(jr.split(jr.fold_in(key, 1), usual["n_restarts"]))]
+    shared: Any = dict(
+        key=key,
+        n_steps=n_steps,
+        learning_rate=usual.get("rate", RATE),
+        folds=folds,
+        callback=watch,
+        batch_size=BATCH_SIZE,
+    )
+    if stream is not None:
+        windows = Windows(stream, x, y, weight)
+        return fit_stream(networks, likelihood, windows, checkpoint=stream.training.checkpoint, **shared)
+    is_watched = settings.early_stopping and not folds and len(x) >= ROWS_TO_VALIDATE
+    return fit(
+        networks,
+        likelihood,
+        x,
+        y,
+        weight=weight,
+        validation=VALIDATION_SHARE if is_watched else 0.0,
+        patience=PATIENCE if is_watched else None,
+        checkpoint=None if settings.checkpoint is None else f"{os.fspath(settings.checkpoint)}.networks",
+        **shared,
+    )
+
+
+def ensemble_of(fitted: Fitted, shape: Shape, seed: int, x, y, weight) -> tuple[EnsembleSurface, LeftOut]:
+    """The networks as an ensemble, and what is said of every row by those that had not seen it."""
+    ensemble = EnsembleSurface(fitted.networks, np.ones(y.shape[1]), seed, shape.scheme, shape.widths)
+    said = left_out(*ensemble.members(x), np.stack(fitted.unseen))
+    factor = doubt(said, y, weight)
+    return ensemble._replace(factor=factor), said._replace(variance=factor * said.variance)
+
+
+def network_words(fitted: Fitted) -> tuple[list[str], list[str]]:
+    """What went well in a training, and what to look at."""
+    notes, warnings = [f"trained for {int(fitted.history.step[-1]) if len(fitted.history.step) else 0} steps."], []
+    share_rows = all(np.array_equal(out, fitted.unseen[0]) for out in fitted.unseen)
+    if len(fitted.scores) > 1 and share_rows:
+        apart = float(np.ptp(fitted.scores))
+        words = f"{len(fitted.scores)} restarts ended within {apart:.3f} per row of each other"
+        (warnings if apart > SAME_SCORE else notes).append(words + ("." if apart <= SAME_SCORE else ": train longer."))
+    late = fitted.history.elbo[-5:]
+    if len(late) == 5 and late[-1] - late[0] > STILL_RISING * max(abs(late[-1]), 1.0):
+        warnings.append("the objective was still rising at the end: give `n_steps` more.")
+    return notes, warnings

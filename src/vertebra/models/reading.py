@@ -1,0 +1,220 @@
+"""A table read for a fit: how its columns and its target are meant, and the rows, in memory or in files."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.utils.validation import _check_sample_weight
+
+from vertebra.machine import cluster
+from vertebra.machine.checkpoint import Checkpoint
+from vertebra.models.conformal import set_aside
+from vertebra.models.rows import Rows, are_equal, canonical
+from vertebra.models.settings import NOISES, Settings
+from vertebra.models.target import (
+    Target,
+    check_likelihood,
+    checked_classes,
+    checked_numbers,
+    names_of,
+    of_facts,
+    of_rows,
+)
+from vertebra.tables.column import in_order
+from vertebra.tables.encoding import Encoding, encode, levels_left
+from vertebra.tables.parquet import as_parquet, is_stream
+from vertebra.tables.passes import Known, StreamedRows, Training
+from vertebra.tables.schema import Schema, learn
+from vertebra.tables.weighting import Weighting, Weights, weighting
+
+
+class Read(NamedTuple):
+    """What a fit takes of a table: the schema, the target, the rows, and those set aside for conformal intervals.
+
+    Rows in files are read in passes by `stream`; `rows` is then a sample of them.
+    """
+
+    schema: Schema
+    target: Target
+    rows: Rows
+    meant: Weighting
+    held: Rows | None = None
+    stream: StreamedRows | None = None
+
+    @property
+    def weight(self) -> float:
+        """The number of rows that those fitted count for."""
+        return float(self.rows.weight.sum()) if self.stream is None else self.stream.weight
+
+    @property
+    def z(self) -> Float[np.ndarray, "n k"]:
+        """The targets of the rows on the model's scale."""
+        return (self.target if self.stream is None else self.stream).standard(self.rows.y)
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.schema.columns]
+
+    @property
+    def n_levels(self) -> list[int]:
+        """The levels of every input; numbers have none."""
+        return [len(column.levels) for column in self.schema.columns]
+
+    def finish(self) -> None:
+        """A fit that is done needs no checkpoint."""
+        if self.stream is not None and self.stream.training.checkpoint is not None:
+            self.stream.training.checkpoint.remove()
+
+
+def read_numbers(settings: Settings, X: Any, y: Any, sample_weight: Any) -> Read:
+    """A table whose target is numbers; with `conformal` some rows are set aside."""
+    is_count = settings.likelihood == "poisson"
+    if is_stream(X):
+        check_likelihood(settings)
+        stream, known = _streamed(settings, X, y, sample_weight)
+        names, is_single = list(stream.training.targets), isinstance(y, str)
+        target = of_facts(known.targets, names, is_single=is_single, is_count=is_count)
+        check = NOISES[settings.likelihood]().check
+        stream.standard = lambda y: target.standard(np.asarray(check(y), np.float64))
+        rows = Rows(*stream.taken(known.sample))
+        if settings.conformal and not len(known.held.numbers):
+            raise ValueError("`conformal=True` needs rows to set aside, and the files have too few.")
+        held = None
+        if settings.conformal:
+            matrix, values, weight = stream.taken(known.held)
+            held = Rows(matrix, values, np.ones(len(weight)))
+        return Read(stream.schema, target, rows, known.weighting, held, stream)
+    schema, matrix, weight, meant = _in_memory(settings, X, sample_weight)
+    numbers, is_single = checked_numbers(y, len(matrix), settings)
+    rows, held = canonical(matrix, numbers, weight), None
+    if are_equal(rows):
+        raise ValueError("`X` must have at least 2 different rows of weight above 0, got n_samples = 1.")
+    if settings.conformal:
+        rows, held = set_aside(rows, settings.seed)
+        meant = meant._replace(n_rows=meant.n_rows * float(rows.weight.sum() / weight.sum()))
+    target = of_rows(rows.y, rows.weight, names_of(y), is_single=is_single, is_count=is_count)
+    return Read(schema, target, rows, meant, held)
+
+
+def read_classes(settings: Settings, X: Any, y: Any, sample_weight: Any) -> Read:
+    """A table whose target is classes: rows hold their codes."""
+    if is_stream(X):
+        stream, known = _streamed(settings, X, y, sample_weight)
+        classes = np.array(in_order(known.targets[0].levels))
+        stream.training.classes(classes.tolist())
+        target = Target.of_classes(list(stream.training.targets), classes)
+        read = Read(stream.schema, target, Rows(*stream.taken(known.sample)), known.weighting, stream=stream)
+    else:
+        schema, matrix, weight, meant = _in_memory(settings, X, sample_weight)
+        classes, codes = checked_classes(y, len(matrix), settings)
+        target = Target.of_classes(names_of(y), classes)
+        read = Read(schema, target, canonical(matrix, codes[:, None].astype(float), weight), meant)
+    if len(classes) < 2 or (read.stream is None and len(np.unique(read.rows.y)) < 2):
+        raise ValueError("`y` must have at least 2 classes among the rows of weight above 0, got 1 class.")
+    return read
+
+
+def _in_memory(
+    settings: Settings, X: Any, sample_weight: Any
+) -> tuple[Schema, Float[np.ndarray, "n p"], Float[np.ndarray, " n"], Weighting]:
+    """A table's schema, its coded matrix, its weights as numbers of rows, and how these are meant."""
+    schema = learn(X, None, settings.feature_types)
+    matrix = schema.matrix(X, settings.name)
+    weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
+    meant = weighting(Weights.of(weight), settings.weights)
+    weight = meant.scale * weight
+    if sample_weight is not None:
+        schema = learn(X, weight, settings.feature_types)
+        matrix = schema.matrix(X, settings.name)
+    return schema, matrix, weight, meant
+
+
+def _streamed(settings: Settings, X: Any, y: Any, sample_weight: Any) -> tuple[StreamedRows, Known]:
+    """A table in files, after the first pass over it."""
+    targets = [y] if isinstance(y, str) else y
+    if not isinstance(targets, list | tuple) or not all(isinstance(each, str) for each in targets):
+        raise ValueError(f"`y` must name the target, a column of the files, got {type(y).__name__}.")
+    if sample_weight is not None and not isinstance(sample_weight, str):
+        raise ValueError(f"`sample_weight` must name a column of the files, got {type(sample_weight).__name__}.")
+    if settings.is_classifier and len(targets) > 1:
+        raise ValueError(f"`y` must name one target for classes, got {len(targets)}.")
+    table = as_parquet(X)
+    n_processes = cluster.place()[1]
+    if settings.time_budget is not None and n_processes > 1:
+        raise ValueError("`time_budget` is for one process: several would not end together.")
+    asked = {name: value for name, value in vars(settings).items() if name not in ("verbose", "checkpoint")}
+    about = {"settings": asked, "table": table.about(), "y": y, "w": sample_weight, "processes": n_processes}
+    path = settings.checkpoint
+    training = Training(
+        table,
+        targets,
+        sample_weight,
+        is_class=settings.is_classifier,
+        feature_types=settings.feature_types,
+        weights=settings.weights,
+        conformal=settings.conformal,
+        seed=settings.seed,
+        checkpoint=None if path is None else Checkpoint(cluster.own_path(path), about),
+    )
+    with settings.control() as control:
+        training.report = control.report
+        known = training.survey()
+    return StreamedRows(training, known, known.schema(), lambda y: y), known
+
+
+class Targets:
+    """The targets of a fit on its own scale, y, and what is looked at for structure: `seen(y)`."""
+
+    def __init__(
+        self,
+        y: Float[np.ndarray, "n m"],
+        weight: Float[np.ndarray, " n"],
+        seen: Callable[[Float[np.ndarray, "_ m"]], Float[np.ndarray, "_ k"]] = lambda y: y,
+    ):
+        self.y, self.seen = y, seen
+        targets = seen(y)
+        self._centre, self._vector = np.zeros(targets.shape[1]), np.ones(targets.shape[1])
+        if targets.shape[1] > 1:
+            self._centre = weight @ targets / weight.sum()
+            centred = targets - self._centre
+            direction = np.linalg.eigh(centred.T @ (weight[:, None] * centred))[1][:, -1]
+            self._vector = direction * (1.0 if direction[np.argmax(np.abs(direction))] > 0 else -1.0)
+
+    @classmethod
+    def of_classes(cls, read: Read) -> "Targets":
+        """Codes, seen as standardised indicators: of the second of two classes, of every class of more."""
+        rows, n_classes = read.rows, read.target.n_classes
+        shown = np.arange(1 if n_classes == 2 else 0, n_classes)
+        centre = rows.weight @ (rows.y == shown) / rows.weight.sum()
+        spread = np.sqrt(np.maximum(centre * (1.0 - centre), 1e-12))
+        return cls(rows.y, rows.weight, lambda codes: ((codes == shown) - centre) / spread)
+
+    def direction(self, y: Float[np.ndarray, "n m"]) -> Float[np.ndarray, " n"]:
+        """One target, or the direction in which several vary most."""
+        targets = self.seen(y)
+        return targets[:, 0] if targets.shape[1] == 1 else (targets - self._centre) @ self._vector
+
+
+class Encoded(NamedTuple):
+    """The rows as a model reads them, by which encoding, and how many levels the categories left have."""
+
+    encoding: Encoding
+    x: Float[np.ndarray, "n p"]
+    n_levels: list[int]
+
+
+def encoded(read: Read, targets: Targets, seed: int, *, most_levels: int, fill: bool) -> Encoded:
+    """The rows with categories of more levels as numbers, and with `fill` gaps as well."""
+    columns = read.schema.columns
+    n_levels = [len(c.levels) if c.kind in ("category", "boolean") else 0 for c in columns]
+    is_ordered = [c.kind == "ordered" for c in columns]
+    settings: Any = dict(most_levels=most_levels, fill=fill)
+    rows, stream = read.rows, read.stream
+    if stream is None:
+        rng = np.random.default_rng(seed)
+        return Encoded(
+            *encode(rows.matrix, targets.direction(targets.y), rows.weight, n_levels, is_ordered, rng=rng, **settings)
+        )
+    fitted = stream.cross_fit(rows.matrix, targets.direction, n_levels, is_ordered, **settings)
+    return Encoded(fitted.encoding, stream.sample(rows.matrix), levels_left(n_levels, most_levels))

@@ -1,0 +1,52 @@
+"""What a fit is asked for."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, Likelihood, Poisson, StudentT
+from vertebra.machine.control import Control
+from vertebra.networks.skeleton import Skeleton
+from vertebra.terms.term import Term
+
+LIKELIHOODS: dict[str, type[Likelihood]] = {
+    "gaussian": Gaussian,
+    "heteroscedastic": HeteroscedasticGaussian,
+    "student_t": StudentT,
+    "poisson": Poisson,
+}
+# What may be asked for: "auto" begins with Gaussian noise.
+NOISES: dict[str, type[Likelihood]] = {"auto": Gaussian, **LIKELIHOODS}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of an estimator, checked; a fit takes those that concern it."""
+
+    name: str  # of the estimator, as errors and progress call it
+    seed: int
+    is_classifier: bool
+    scheme: str = "auto"
+    n_steps: int | None = None
+    early_stopping: bool = False
+    feature_types: Mapping | Sequence | None = None
+    weights: str = "auto"
+    time_budget: float | int | None = None
+    checkpoint: str | os.PathLike[str] | None = None
+    verbose: bool | int = False
+    # numbers
+    likelihood: str = "auto"
+    conformal: bool = False
+    # additive
+    structure: str = "tests"
+    n_subnetworks: int = 10
+    clusters: Sequence[Any] | None = None
+    remainder: bool = False
+    start: Sequence[Term] | None = None  # the terms to fit again, of a warm start
+    # any skeleton
+    skeleton: Skeleton | None = None
+    widths: Sequence[int] | None = None
+
+    def control(self) -> Control:
+        return Control(self.name, verbose=self.verbose, time_budget=self.time_budget)

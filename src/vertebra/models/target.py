@@ -1,0 +1,206 @@
+"""The target: how y was read, and its way to the model's scale and back."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, column_or_1d
+
+from vertebra.models.settings import NOISES, Settings
+from vertebra.tables.column import target_fault
+from vertebra.tables.survey import Facts
+
+# A spread below this share of the mean is rounding error: such a target is constant.
+FLAT = 1e-12
+
+
+@dataclass(frozen=True)
+class Target:
+    """Names of the targets, z = (y − centre)/scale, which the model fits, or the classes, whose codes it fits."""
+
+    names: list[str]
+    centre: Float[np.ndarray, " k"]
+    scale: Float[np.ndarray, " k"]
+    is_single: bool = True  # y had no axis of targets
+    classes: np.ndarray | None = None
+
+    @classmethod
+    def of_classes(cls, names: list[str], classes: np.ndarray) -> "Target":
+        return cls(names, np.zeros(1), np.ones(1), classes=classes)
+
+    @property
+    def n_classes(self) -> int:
+        return 0 if self.classes is None else len(self.classes)
+
+    @property
+    def output_names(self) -> list[str]:
+        """What has effects of its own: the second of two classes, every class of more, every target."""
+        classes = [] if self.classes is None else [str(each) for each in self.classes]
+        return (classes[1:] if len(classes) == 2 else classes) or self.names
+
+    def standard(self, y: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+        return (y - self.centre) / self.scale
+
+    def in_units(self, z: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n k"]:
+        return self.centre + self.scale * z
+
+    def shaped(self, values: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "..."]:
+        """Without the axis of targets where y had none."""
+        return values[..., 0] if self.is_single else values
+
+    def unit(self, output: int) -> float:
+        """How large 1 of an output's f is: in the units of y; of classes f is the logit itself."""
+        return 1.0 if self.classes is not None else float(self.scale[output])
+
+    def origin(self, output: int) -> float:
+        return 0.0 if self.classes is not None else float(self.centre[output])
+
+    def codes(self, y: Any) -> np.ndarray:
+        """The codes of known classes."""
+        codes = pd.Index(self.classes).get_indexer(pd.Index(np.asarray(y)))
+        if (codes < 0).any():
+            raise ValueError(
+                f"`y` must hold the classes {self.classes.tolist()}, got others in {(codes < 0).sum()} rows."
+            )
+        return codes
+
+
+def names_of(y: Any) -> list[str]:
+    """What the targets are called: by the columns of a frame, the name of a series, else y, or y0, y1, …"""
+    if hasattr(y, "columns"):
+        return [str(name) for name in y.columns]
+    shape = np.asarray(y).shape
+    if len(shape) == 2 and shape[1] > 1:
+        return [f"y{k}" for k in range(shape[1])]
+    name = getattr(y, "name", None)
+    return [str(name) if isinstance(name, str | int) and str(name) else "y"]
+
+
+def check_likelihood(settings: Settings) -> None:
+    if settings.likelihood not in NOISES:
+        raise ValueError(f"`likelihood` must be one of {', '.join(NOISES)}, got {settings.likelihood!r}.")
+
+
+def checked_numbers(y: Any, n: int, settings: Settings) -> tuple[Float[np.ndarray, "n k"], bool]:
+    """y as numbers, (n, targets), that the likelihood may have; and whether it had no axis of targets."""
+    check_likelihood(settings)
+    targets = as_numbers(y, settings.name)
+    is_single = targets.ndim == 1
+    targets = targets.reshape(len(targets), -1)
+    if len(targets) != n:
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: {[n, len(targets)]}. "
+            "`y` must have one entry per row of `X`."
+        )
+    targets = np.asarray(NOISES[settings.likelihood]().check(targets), np.float64)
+    for k, own in enumerate(targets.T):
+        if (fault := target_fault(own, is_count=settings.likelihood == "poisson")) is not None:
+            place, found, advice = fault
+            where = "" if place is None else f", in row {place} (counted from 0)"
+            which = "`y`" if is_single else f"`y`, target {k},"
+            raise ValueError(f"{which} {found}{where}{advice}")
+    return targets, is_single
+
+
+def checked_classes(y: Any, n: int, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
+    """The classes of y, and the code of each row."""
+    if y is None:
+        raise ValueError(f"{settings.name} requires y to be passed, but the target y is None.")
+    missing = int(pd.isna(np.asarray(y, dtype=object)).sum()) if not np.isscalar(y) else 0
+    if missing:
+        raise ValueError(f"Input y contains NaN: {missing} value(s) are missing. Leave these rows out.")
+    y = column_or_1d(np.asarray(y), warn=True)
+    check_classification_targets(y)
+    check_consistent_length(np.zeros(n), y)
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"`y` must have at least 2 classes, got 1 class: {classes[0]!r}.")
+    return classes, codes
+
+
+def of_rows(
+    y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"], names: list[str], *, is_single: bool, is_count: bool
+) -> Target:
+    """The scale on which y has mean 0 and sd 1; counts stay as they are."""
+    if is_count:
+        return Target(names, np.zeros(y.shape[1]), np.ones(y.shape[1]), is_single)
+    centre = np.average(y, axis=0, weights=weight)
+    largest = np.maximum(np.abs(y - centre).max(axis=0), 1e-300)
+    spread = largest * np.sqrt(np.average(((y - centre) / largest) ** 2, axis=0, weights=weight))
+    return Target(names, centre, np.where(_is_flat(spread, centre), 1.0, spread), is_single)
+
+
+def of_facts(targets: Sequence[Facts], names: list[str], *, is_single: bool, is_count: bool) -> Target:
+    """The same by what a first pass over files found of all rows."""
+    for each in targets:
+        _check_sums(each, is_count)
+    centre = np.array([0.0 if is_count else each.moments.mean for each in targets])
+    spread = np.array([each.moments.sd for each in targets])
+    return Target(names, centre, np.where(_is_flat(spread, centre) | is_count, 1.0, spread), is_single)
+
+
+def _is_flat(spread: Float[np.ndarray, " k"], centre: Float[np.ndarray, " k"]) -> np.ndarray:
+    return spread <= FLAT * np.maximum(np.abs(centre), 1e-290)
+
+
+def _check_sums(target: Facts, is_count: bool) -> None:
+    """Refuses a target of files whose size, or whose squares, double precision cannot sum."""
+    own = target.moments
+    fault = target_fault(np.array([own.low, own.high]), is_count=is_count)
+    if fault is None and (not math.isfinite(own.sd) or (own.sd == 0.0 and own.low < own.high)):
+        large = not math.isfinite(own.sd)
+        fault = (
+            None,
+            f"lies from {own.low:.3g} to {own.high:.3g}, whose squares cannot be summed",
+            f": {'divide' if large else 'multiply'} it by a constant first.",
+        )
+    if fault is not None:
+        raise ValueError(f"The target {target.source!r} {fault[1]}{fault[2]}")
+
+
+def as_numbers(y: Any, estimator: str) -> np.ndarray:
+    """y as finite numbers, or an error that says what is wrong and where."""
+    if y is None:
+        raise ValueError(f"{estimator} requires y to be passed, but the target y is None.")
+    array = np.asarray(y)
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported, got the dtype {array.dtype} in `y`.")
+    if array.ndim not in (1, 2):
+        raise ValueError(f"y should be a 1d array, got an array of shape {array.shape} instead.")
+    try:
+        numbers = array.astype(np.float64)
+    except OverflowError:  # whole numbers of hundreds of digits
+        numbers = np.array([_finite_or_not(value) for value in array.ravel()]).reshape(array.shape)
+    except (TypeError, ValueError):
+        sample = next(value for value in array.ravel() if not isinstance(value, int | float | np.number))
+        raise ValueError(
+            f"`y` must be numbers for {estimator}, got {sample!r} among others: use AdditiveClassifier for classes."
+        ) from None
+    if array.dtype.kind in "US":
+        raise ValueError(f"`y` must be numbers for {estimator}, got text: use AdditiveClassifier for classes.")
+    rows = numbers.reshape(len(numbers), -1)
+    if missing := int(np.isnan(numbers).sum()):
+        first = int(np.isnan(rows).any(axis=1).argmax())
+        raise ValueError(
+            f"Input y contains NaN: {missing} value(s) are missing, the first in row {first} (counted from 0). Leave "
+            "these rows out."
+        )
+    if infinite := int(np.isinf(numbers).sum()):
+        first = int(np.isinf(rows).any(axis=1).argmax())
+        raise ValueError(
+            f"Input y contains infinity or a value too large: {infinite} value(s), the first in row {first} (counted "
+            "from 0). Correct them, or leave these rows out."
+        )
+    return numbers
+
+
+def _finite_or_not(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
