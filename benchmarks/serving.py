@@ -44,7 +44,7 @@ def measure(name: str, model, x: pd.DataFrame) -> dict:
     return {
         "model": name,
         "terms": len(model.effects()),
-        "columns": model._surface.terms.basis.n_columns,
+        "columns": model._posterior.terms.basis.n_columns,
         "tables_rows_per_s": len(x) / by_tables,
         "tables_off_in_sds": float(np.max(np.abs(said - mean) / sd)),
         "mean_rows_per_s": len(x) / best(lambda: model.predict(x)),

@@ -82,7 +82,7 @@ def fit(kind: str, path: str) -> dict:
     over.set()
     watcher.join()
     x = np.random.default_rng(99).uniform(-1.0, 1.0, (TEST_ROWS, P))
-    mean, variance = model._surface.moments(model._x(pd.DataFrame(x, columns=[f"x{i}" for i in range(P)])))
+    mean, variance = model._posterior.moments(model._x(pd.DataFrame(x, columns=[f"x{i}" for i in range(P)])))
     mean, sd = model._y_mean + model._y_scale * mean[:, 0], model._y_scale * np.sqrt(variance[:, 0])
     away = mean - additive_part(x)
     return {
@@ -95,7 +95,7 @@ def fit(kind: str, path: str) -> dict:
         "rmse_f": float(np.sqrt(np.mean(away**2))),
         "mean_sd_f": float(sd.mean()),
         "coverage_f": float(np.mean(np.abs(away) < 1.96 * sd)),
-        "columns": model._surface.terms.basis.n_columns,
+        "columns": model._posterior.terms.basis.n_columns,
     }
 
 

@@ -40,7 +40,7 @@ class Task(NamedTuple):
 def ours(x, y, x_test, seed: int, scheme: str) -> Prediction:
     model = vb.AdditiveRegressor(scheme, random_state=seed).fit(x, y)
     terms = [tuple(int(name[1:]) for name in term) for term in model.effects()["term"]]
-    surface = model._surface
+    surface = model._posterior
     if scheme == "auto":
         n_parameters = surface.terms.basis.n_columns + 1
     else:

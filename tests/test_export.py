@@ -118,14 +118,14 @@ def fitted():
 
 
 def test_every_kind_of_column_gives_the_models_own_numbers(fitted, tmp_path):
-    columns, systems = fitted.schema_.columns, fitted._surface.terms.basis.systems
-    acting = {i for term in fitted._surface.terms.basis.terms for i in term}
+    columns, systems = fitted.schema_.columns, fitted._posterior.terms.basis.systems
+    acting = {i for term in fitted._posterior.terms.basis.terms for i in term}
     assert acting == set(range(7)), "every column must act, or it is not tested"
     assert columns[0].tail > 0.0
     assert any(systems[i].is_rough for i in acting)
     assert systems[3].n_levels == 3
     assert fitted._encoding.tables[6] is not None, "a category of 90 levels is encoded"
-    assert any(len(term) > 1 for term in fitted._surface.terms.basis.terms)
+    assert any(len(term) > 1 for term in fitted._posterior.terms.basis.terms)
     same_regression(fitted, fresh(), tmp_path / "model.onnx")
 
 
@@ -157,7 +157,7 @@ def test_smooth_functions_of_a_number_with_tails_bend_with_its_ranks(rng, tmp_pa
     X = pd.DataFrame({"x": rng.exponential(size=400), "z": rng.uniform(size=400)})
     y = np.sin(2.0 * X["x"]) * X["z"] + 0.05 * rng.normal(size=400)
     model = AdditiveRegressor(random_state=0).fit(X, y)
-    systems = model._surface.terms.basis.systems
+    systems = model._posterior.terms.basis.systems
     assert len(systems[0].quantiles)
     assert not any(system.is_rough for system in systems)
     grid = np.linspace(-1.0, 12.0, 301)
@@ -229,7 +229,7 @@ def test_no_row_and_one_row_are_answered(fitted, tmp_path):
 
 def test_the_graph_is_as_small_as_the_model(fitted, tmp_path):
     to_onnx(fitted, tmp_path / "model.onnx")
-    basis = fitted._surface.terms.basis
+    basis = fitted._posterior.terms.basis
     # at most 25 nodes per input, 4 per factor of a block, and 100 that all share
     bound = 100 + 25 * len(basis.systems) + 4 * sum(len(term) for term in basis.terms)
     assert len(onnx.load(tmp_path / "model.onnx").graph.node) <= bound

@@ -798,7 +798,7 @@ def test_ten_thousand_levels_need_no_ten_thousand_columns():
     y = own[codes] + 0.5 * rng.standard_normal(21_000)
     model = vb.AdditiveRegressor(random_state=0).fit(x[:20_000], y[:20_000])
     assert ("customer",) in model.clusters_
-    assert model._surface.terms.basis.n_columns < 2000
+    assert model._posterior.terms.basis.n_columns < 2000
     mean = model.predict(x[20_000:])
     # two rows a level of noise 0.5 beside effects of sd 1: 1.25 is the variance, some 0.4 can be had of it at best
     assert np.mean((y[20_000:] - mean) ** 2) < 0.6 * np.var(y[20_000:])

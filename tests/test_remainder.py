@@ -8,7 +8,6 @@ import pytest
 from sklearn.base import clone
 
 import vertebra as vb
-from vertebra.effects.posterior import HybridSurface, TermSurface
 from vertebra.estimators import steps as fitting
 from vertebra.estimators.calibration import LeftOut, left_out
 from vertebra.estimators.remainder import blend, is_something_left, left_out_errors
@@ -148,8 +147,8 @@ def test_weights_count_rows(rng):
 
 
 def test_the_remainder_predicts_what_terms_cannot(model, terms_alone):
-    assert isinstance(model._surface, HybridSurface)
-    assert isinstance(terms_alone._surface, TermSurface)
+    assert model._posterior.remainder is not None
+    assert terms_alone._posterior.remainder is None
     x, y = table(1000, 1)
     assert rmse(y, model.predict(x)) < 0.6 * rmse(y, terms_alone.predict(x))
     # 1000 rows: a standard error of 0.7 %; conformal intervals cover at least what they say
@@ -200,8 +199,8 @@ def test_what_was_never_seen_is_left_to_the_terms(model, change):
     x, _ = table(50, 5)
     strange = x.assign(**change)
     coded = model._x(strange)
-    ours = model._surface.terms.moments(coded)
-    for one, other in zip(model._surface.moments(coded), ours, strict=True):
+    ours = model._posterior.terms.moments(coded)
+    for one, other in zip(model._posterior.moments(coded), ours, strict=True):
         np.testing.assert_array_equal(one, other)
     assert np.mean(model.predict(strange, return_std=True)[1]) > np.mean(model.predict(x, return_std=True)[1])
 
@@ -211,7 +210,7 @@ def test_a_warm_start_keeps_it(model):
     again = clone(model).set_params(warm_start=True)
     again._found = model._found
     with small_ensembles():
-        assert isinstance(again.fit(x, y)._surface, HybridSurface)
+        assert again.fit(x, y)._posterior.remainder is not None
 
 
 def test_only_networks_may_act():
@@ -220,11 +219,11 @@ def test_only_networks_may_act():
     y = np.stack([np.prod(np.sign(x), axis=1), rng.standard_normal(1500)], axis=1)
     with small_ensembles():
         model = vb.AdditiveRegressor(random_state=0).fit(x, y + 0.1 * rng.standard_normal((1500, 2)))
-    assert isinstance(model._surface, HybridSurface)
-    assert model._surface.share[0] > 0.5
+    assert model._posterior.remainder is not None
+    assert model._posterior.remainder.share[0] > 0.5
     # the other target is noise, and keeps the noise it was fitted with
-    assert model._surface.share[1] == 0.0
-    assert len(model.effects(output=1)) == len(model._surface.terms.terms.terms())
+    assert model._posterior.remainder.share[1] == 0.0
+    assert len(model.effects(output=1)) == len(model._posterior.terms.terms())
     assert float(np.asarray(model._likelihood.scale)[1]) == pytest.approx(1.0, abs=0.06)
     assert "networks that read all inputs" in page(model, None)
 
@@ -259,4 +258,4 @@ def test_what_cannot_carry_it_says_so(model, tmp_path):
 def test_clusters_of_the_users_own_have_no_remainder():
     x, y = table(400, 0)
     found = vb.AdditiveRegressor(clusters=[("a",), ("b",)], random_state=0).fit(x, y)
-    assert isinstance(found._surface, TermSurface)
+    assert found._posterior.remainder is None

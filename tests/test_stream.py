@@ -150,7 +150,7 @@ def test_terms_are_sought_in_a_sample_and_fitted_to_all_rows(folder, frame, smal
     kept = frame[frame["price"].notna()]
     weight = kept["weight"].to_numpy()
     matrix = model.schema_.matrix(kept.drop(columns=["price", "weight"]))
-    basis = model._surface.terms.basis
+    basis = model._posterior.terms.basis
     for i in sorted({i for term in basis.terms for i in term}):
         if model._encoding.tables[i] is not None:
             continue  # in training rows means over other folds stand for the levels
@@ -508,7 +508,7 @@ def test_passes_over_files_that_were_cut_off_go_on_and_end_the_same(folder, tmp_
     assert not path.exists()
     x = pd.DataFrame({name: [None] for name in whole.schema_.sources})
     np.testing.assert_array_equal(again.predict(x), whole.predict(x))
-    for one, other in zip(again._surface.terms.roots, whole._surface.terms.roots, strict=True):
+    for one, other in zip(again._posterior.terms.roots, whole._posterior.terms.roots, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -636,7 +636,7 @@ floats = lambda fitted: np.concatenate([a.ravel() for a in leaves_of(fitted) if 
 said = {"devices": jax.device_count(), "shares": devices.mesh_for(1, 240)[1], "trained": floats(fitted)}
 if kept == "-":
     model = vb.AdditiveRegressor(random_state=0).fit(folder, "y")
-    said["mean"] = model._surface.terms.means[0].tolist()
+    said["mean"] = model._posterior.terms.means[0].tolist()
 if kept == "-" and n == 1:
     x, y = windows.x[:600], windows.y[:600]
     said["in memory"] = floats(vb.fit(networks[0], vb.Gaussian(), x, y, **settings))

@@ -83,7 +83,7 @@ def main() -> None:
         if name in ("terms", "two_targets", "three_classes"):
             model.to_tables(folder / f"{name}.npz")
             answers[f"{name} served"] = {"f": vb.serving.load(folder / f"{name}.npz").predict_f(rows).tolist()}
-        print(name, type(model._surface).__name__, (folder / f"{name}.vertebra").stat().st_size, flush=True)
+        print(name, model._posterior.kind, (folder / f"{name}.vertebra").stat().st_size, flush=True)
     (folder / "answers.json").write_text(json.dumps(answers))
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from vertebra.effects.posterior import HybridSurface, NetworkSurface, TermSurface
+from vertebra.effects.posterior import PosteriorOfTerms
 from vertebra.estimators.reading import TableEstimator
 from vertebra.likelihoods.densities import Likelihood
 from vertebra.machine.checks import check_level
@@ -23,7 +23,7 @@ N_SHOWN = {1: 50, 2: 20, 3: 8}
 class Explanations(TableEstimator):
     """`effects`, `effect`, `interactions` and `eval_terms` of a fitted additive estimator."""
 
-    _surface: TermSurface | NetworkSurface | HybridSurface
+    _posterior: PosteriorOfTerms
     clusters_: list[tuple[str, ...]]
     _structures: tuple[Structure, ...]
     _likelihood: Likelihood
@@ -65,8 +65,8 @@ class Explanations(TableEstimator):
         # Var f under the product measure is the sum of the squared strengths, draw by draw.
         variance = sum((s**2 for s in strengths.values()), start=np.zeros(()))
         real = probabilities(self._structures[self._latent(output)])
-        if isinstance(self._surface, HybridSurface):
-            real[self._surface.everything] = float(self._surface.probability[self._latent(output)])
+        if (remainder := self._posterior.remainder) is not None:
+            real[remainder.everything] = float(remainder.probability[self._latent(output)])
         tails = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
         rows = []
         for term, draws in strengths.items():
@@ -135,7 +135,8 @@ class Explanations(TableEstimator):
             raise ValueError(
                 f"`term` {self._named(wanted)} is not in the model: its effect is 0. The terms are in `effects()`."
             )
-        if isinstance(self._surface, HybridSurface) and wanted == self._surface.everything:
+        remainder = self._posterior.remainder
+        if remainder is not None and wanted == remainder.everything:
             raise ValueError(
                 "`term` must be one of few inputs to be shown as a function of them, got the one of all inputs: "
                 "`eval_terms` has what it adds to each row."
@@ -146,7 +147,7 @@ class Explanations(TableEstimator):
         for i, grid in zip(wanted, grids, strict=True):
             coded[:, i] = grid.ravel()
         x = self._encoding(coded)
-        curve = self._surface.curve(wanted, [x[:, i] for i in wanted], self._latent(output), self._baseline(baseline))
+        curve = self._posterior.curve(wanted, [x[:, i] for i in wanted], self._latent(output), self._baseline(baseline))
         low, high = curve.band(level, simultaneous=simultaneous)
         unit = self._unit(output)
         columns = [pd.Series(self._shown(i, coded[:, i]), name=self._names()[i]) for i in wanted]
@@ -163,7 +164,7 @@ class Explanations(TableEstimator):
         True
         """
         x = self._x(X)
-        local = self._surface.local(x, self._latent(output), self._baseline(baseline))
+        local = self._posterior.local(x, self._latent(output), self._baseline(baseline))
         unit = self._unit(output)
         table: dict[Any, Any] = {"intercept": self._origin(output) + unit * local.pop(()).mean}
         for term in sorted(local, key=lambda t: (len(t), t)):
@@ -193,7 +194,7 @@ class Explanations(TableEstimator):
         check_level(level)
         coded = self.schema_.matrix(_one_row(row, "row", self.n_features_in_), type(self).__name__)
         latent, anchor = self._latent(output), self._baseline(baseline)
-        local = self._surface.local(self._encoding(coded), latent, anchor, with_sd=True)
+        local = self._posterior.local(self._encoding(coded), latent, anchor, with_sd=True)
         unit, width = self._unit(output), float(ndtri(0.5 + 0.5 * level))
         rows = []
         for term in sorted(local, key=lambda t: (len(t) > 0, -abs(local[t].mean[0]))):
@@ -248,13 +249,13 @@ class Explanations(TableEstimator):
         latent, anchor = self._latent(output), self._baseline(baseline)
         place = (latent, None if anchor is None else tuple(anchor))
         if place not in self._known:
-            self._known[place] = self._surface.strengths(latent, anchor)
+            self._known[place] = self._posterior.strengths(latent, anchor)
         return self._known[place]
 
     def _latent(self, output: int) -> int:
         """The latent function of a target."""
         each = self._likelihood.latent_per_target
-        n = self._surface.n_outputs // each
+        n = self._posterior.n_outputs // each
         if not isinstance(output, numbers.Integral) or not 0 <= output < n:
             raise ValueError(f"`output` must be from 0 to {n - 1}, got {output!r}.")
         return int(output) * each

@@ -137,7 +137,7 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         x = self._x(X)
         check_count(n_samples=n_samples)
         seed = seed_of(random_state)
-        f = self._surface.sample(x, n_samples, seed)
+        f = self._posterior.sample(x, n_samples, seed)
         draws = np.moveaxis(self._y_mean + self._y_scale * sample_of(self._likelihood, f, seed), 0, 1)
         return draws[..., 0] if self._single else draws
 
@@ -194,8 +194,8 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
 
     def _predictive_of(self, x, *, with_variance: bool = True) -> Predictive:
         if with_variance:
-            return Predictive(self._likelihood, *self._surface.moments(x))
-        mean = self._surface.mean(x)
+            return Predictive(self._likelihood, *self._posterior.moments(x))
+        mean = self._posterior.mean(x)
         return Predictive(self._likelihood, mean, np.zeros_like(mean))
 
     def _in_units(self, values):
@@ -278,7 +278,7 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
         ((400, 2), True)
         """
         x = self._x(X)
-        return Predictive(self._likelihood, *self._surface.moments(x)).probabilities()
+        return Predictive(self._likelihood, *self._posterior.moments(x)).probabilities()
 
     def predict_f(self, X: Any) -> Any:
         """Mean and sd of f on the logit scale, (n,) or (n, classes); the terms of `eval_terms` sum to the mean.
@@ -288,7 +288,7 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
         ((400,), (400,))
         """
         x = self._x(X)
-        mean, variance = self._surface.moments(x)
+        mean, variance = self._posterior.moments(x)
         return tuple(part[:, 0] if part.shape[1] == 1 else part for part in (mean, np.sqrt(variance)))
 
     def predict(self, X: Any) -> Any:
@@ -323,7 +323,7 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
         y = column_or_1d(np.asarray(y))
         check_consistent_length(matrix, y)
         kept, weight = _weighted(sample_weight, matrix, self.weights)
-        predictive = Predictive(self._likelihood, *self._surface.moments(self._encoding(matrix[kept])))
+        predictive = Predictive(self._likelihood, *self._posterior.moments(self._encoding(matrix[kept])))
         rows = Rows(matrix[kept], self._codes(y[kept])[:, None], weight)
         return self._evaluation(HELD_OUT, predictive, rows, self._linear(rows.matrix))
 

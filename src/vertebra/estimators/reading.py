@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import _check_sample_weight
 
 from vertebra.effects.notebook import answer
-from vertebra.effects.posterior import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
+from vertebra.effects.posterior import Posterior
 from vertebra.estimators.diagnostics import Diagnostics
 from vertebra.estimators.evaluation import Evaluation, Linear
 from vertebra.machine.checks import seed_of
@@ -81,7 +81,7 @@ class TableEstimator(BaseEstimator):
     n_features_in_: int
     _encoding: Encoding
     _ranges: Float[np.ndarray, "p 2"]  # of the coded inputs
-    _surface: TermSurface | NetworkSurface | EnsembleSurface | HybridSurface
+    _posterior: Posterior
     _profile: Profile
     _linear: Linear
     target_names_: list[str]
@@ -157,7 +157,7 @@ class TableEstimator(BaseEstimator):
         return names.index(name)
 
     def _check_fitted(self) -> None:
-        if not hasattr(self, "_surface"):
+        if not hasattr(self, "_posterior"):
             raise NotFittedError(
                 f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with appropriate arguments before "
                 "using this estimator."
@@ -200,7 +200,7 @@ class TableEstimator(BaseEstimator):
         return answer(type(self).__name__, found.verdict, accuracy, method, effects, found.warnings)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_surface")
+        return hasattr(self, "_posterior")
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -11,7 +11,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.effects.posterior import N_DRAWS, HybridSurface, NetworkSurface, TermSurface
+from vertebra.effects.decomposition import N_DRAWS
+from vertebra.effects.posterior import NetworkPosterior, Remainder, TermsPosterior
 from vertebra.estimators.calibration import noise
 from vertebra.estimators.diagnostics import check_memory, concurvity, copy_words, is_noisier
 from vertebra.estimators.evaluation import (
@@ -163,7 +164,7 @@ class _Additive(Explanations, TrainedEstimator):
                 limit = BEHIND * self._linear_losses(linear, y, rows)
                 found = self._not_behind(limit, found, terms_of, y, rows, control)
             self._structures, self._likelihood, self._found = found.structures, found.likelihood, found.clusters
-            self._surface: Any = TermSurface(found.terms, seed)
+            self._posterior: Any = TermsPosterior(found.terms, seed)
             names = self._names()
             self.clusters_ = [tuple(names[i] for i in cluster) for cluster in found.clusters]
             self._known = {}
@@ -194,7 +195,7 @@ class _Additive(Explanations, TrainedEstimator):
             warnings += copy_words(same, names)
         if control.ended:
             warnings.append(f"{control.ended}: some terms, or a remainder, may not have been looked for.")
-        if not found.clusters and isinstance(self._surface, TermSurface):
+        if not found.clusters and self._posterior.remainder is None:
             notes.append("no input was found to act: predictions are the mean.")
         return Outcome(predictive, notes, warnings, method, rows, linear)
 
@@ -254,7 +255,7 @@ class _Additive(Explanations, TrainedEstimator):
         if self.likelihood_ != "gaussian":  # type: ignore[attr-defined]
             return None
         control.report("looking at what the terms leave")
-        terms: TermSurface = self._surface
+        terms: TermsPosterior = self._posterior
         direction = Targets(y, rows.weight).direction(y)
         settings: Any = dict(most_levels=0, fill=True, rng=np.random.default_rng(terms.seed))
         encoding, inputs, _ = encode(x, direction, rows.weight, n_levels, [False] * len(n_levels), **settings)
@@ -273,7 +274,7 @@ class _Additive(Explanations, TrainedEstimator):
         self._likelihood = Gaussian(np.where(both.share > 0.0, new.scale, np.sqrt(found.noise)))
         had_gaps = np.isnan(x).any(axis=0)
         about = both.share, both.sizes, both.probability
-        self._surface = HybridSurface(terms, networks, encoding, *about, had_gaps)
+        self._posterior = terms._replace(remainder=Remainder(networks, encoding, *about, had_gaps))
         predictive = Predictive(self._likelihood, both.said.mean, both.said.variance + both.said.fewer)
         return predictive, BOTH_LEFT_OUT, network_words(fitted)[1]
 
@@ -285,7 +286,7 @@ class _Additive(Explanations, TrainedEstimator):
         given: Any = likelihood, x, y, weight, control
         fitted = self._train(skeleton, self.scheme, widths, *given, n_steps=self.n_steps, stream=stream)
         rows = marginal_rows(x, weight)
-        self._surface = NetworkSurface(fitted.network, rows, seed_of(self.random_state), self.scheme, widths)
+        self._posterior = NetworkPosterior(fitted.network, rows, seed_of(self.random_state), self.scheme, widths)
         self._likelihood = fitted.likelihood
         return fitted
 
@@ -554,10 +555,10 @@ class _Skeleton(TrainedEstimator):
         if control.ended:
             warnings.append(f"{control.ended}: train longer for a better fit.")
         if scheme != "deep_ensemble":
-            self._surface = NetworkSurface(fitted.network, marginal_rows(x, rows.weight), seed, scheme, widths)
+            self._posterior = NetworkPosterior(fitted.network, marginal_rows(x, rows.weight), seed, scheme, widths)
             self._likelihood = fitted.likelihood
             return Outcome(None, notes, warnings, rows=rows)
-        self._surface, said = ensemble_of(fitted, x, y, rows.weight, about=(seed, scheme, widths))
+        self._posterior, said = ensemble_of(fitted, x, y, rows.weight, about=(seed, scheme, widths))
         asked = self.likelihood  # type: ignore[attr-defined]
         self._likelihood = noise(said, y, rows.weight, kinds=("gaussian", "student_t") if asked == "auto" else (asked,))
         notes.append(f"{len(fitted.networks)} networks are averaged; the noise is from rows they had not seen.")

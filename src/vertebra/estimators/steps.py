@@ -10,7 +10,7 @@ from jaxtyping import Float
 from sklearn.base import is_classifier
 from threadpoolctl import threadpool_limits
 
-from vertebra.effects.posterior import EnsembleSurface
+from vertebra.effects.posterior import EnsemblePosterior
 from vertebra.estimators.calibration import LeftOut, doubt, left_out
 from vertebra.estimators.diagnostics import coverage_words, summary, uneven_noise, worse_than_linear
 from vertebra.estimators.evaluation import LEFT_OUT, cross_fitted, fit_linear
@@ -318,10 +318,10 @@ def fit_classifier(
 
 def ensemble_of(
     fitted: Fitted, x, y, weight, *, about: tuple[int, str, Sequence[int]]
-) -> tuple[EnsembleSurface, LeftOut]:
+) -> tuple[EnsemblePosterior, LeftOut]:
     """The networks as an ensemble, and what is said of every row by those that had not seen it; `about` is the rest."""
     seed, scheme, widths = about
-    ensemble = EnsembleSurface(fitted.networks, np.ones(y.shape[1]), seed, scheme, tuple(widths))
+    ensemble = EnsemblePosterior(fitted.networks, np.ones(y.shape[1]), seed, scheme, tuple(widths))
     said = left_out(*ensemble.members(x), np.stack(fitted.unseen))
     factor = doubt(said, y, weight)
     return ensemble._replace(factor=factor), said._replace(variance=factor * said.variance)

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from vertebra.effects.posterior import HybridSurface, TermSurface
 from vertebra.estimators.explanation import Explanations
 from vertebra.estimators.prediction import ClassifierPredictions
 from vertebra.likelihoods.densities import Bernoulli, Categorical, Gaussian, StudentT
@@ -81,12 +80,12 @@ def _check(model: Any) -> None:
     if not issubclass(kind, Explanations):
         raise ValueError(f"`model` must be an AdditiveRegressor or an AdditiveClassifier, got {kind.__name__}.")
     model._check_fitted()
-    if isinstance(model._surface, HybridSurface):
+    if model._posterior.remainder is not None:
         raise ValueError(
             "`model` must be a sum of terms to be written as ONNX, got one whose remainder is networks: fit again with "
             "`remainder=False`, or keep it with `save`."
         )
-    if not isinstance(model._surface, TermSurface):
+    if model._posterior.terms is None:
         raise ValueError(
             f'`model` must be fitted with scheme="auto" to be written as ONNX, got scheme={model.scheme!r}: a network '
             "is not a sum of terms in closed form. Fit again, or keep it with `save`."
@@ -152,7 +151,7 @@ def _names(wanted: Sequence[str]) -> list[str]:
 
 def _write_terms(graph: _Graph, model: Any, names: Sequence[str]) -> dict[str, list[str]]:
     """All outputs; of those of terms, the inputs' names."""
-    columns, terms = model.schema_.columns, model._surface.terms
+    columns, terms = model.schema_.columns, model._posterior.terms
     basis, k = terms.basis, terms.n_outputs
     values = _functions(graph, names, columns, model._encoding, basis)
     products = []

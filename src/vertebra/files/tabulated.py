@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.effects.posterior import TermSurface
 from vertebra.estimators.explanation import Explanations
 from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.machine.file import put
@@ -31,12 +30,12 @@ def to_tables(model: Any, path: str | os.PathLike[str]) -> None:
     if not isinstance(model, Explanations):
         raise ValueError(f"`model` must be an AdditiveRegressor or an AdditiveClassifier, got {type(model).__name__}.")
     model._check_fitted()
-    if not isinstance(model._surface, TermSurface):
+    terms = model._posterior.terms
+    if terms is None or model._posterior.remainder is not None:
         raise ValueError(
             "`model` must be a sum of terms in closed form to be written as tables: fit with "
             '`scheme="auto", remainder=False`, or keep it with `save`.'
         )
-    terms = model._surface.terms
     basis, columns = terms.basis, model.schema_.columns
     outputs = list(range(0, terms.n_outputs, model._likelihood.latent_per_target))
     pieces: list[list[Float[np.ndarray, "k n"]]] = [[] for _ in columns]
@@ -110,7 +109,7 @@ def _products(tensor: np.ndarray, least: float) -> list[tuple[Float[np.ndarray, 
 
 def _table(model: Any, i: int, weights: Float[np.ndarray, "k n"]) -> tuple[float, float, np.ndarray]:
     """The lowest value, the step, and the functions at every step or level, at a missing value and an unseen level."""
-    system, column = model._surface.terms.basis.systems[i], model.schema_.columns[i]
+    system, column = model._posterior.terms.basis.systems[i], model.schema_.columns[i]
 
     def at(values) -> Float[np.ndarray, "m n"]:
         coded = np.full((len(values), len(model.schema_.columns)), np.nan)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vertebra.effects.posterior import HybridSurface
 from vertebra.estimators.evaluation import LEFT_OUT, Evaluation, score_words
 from vertebra.likelihoods.densities import Poisson
 from vertebra.machine.file import libraries, put
@@ -171,7 +170,7 @@ def _effects_of_all(model: Any, outputs: list[str]) -> pd.DataFrame:
 def _what_is_real(model: Any, table: pd.DataFrame) -> list[str]:
     real: Any = table[table["probability"] >= REAL]
     added = 0.0
-    if isinstance(model._surface, HybridSurface):
+    if model._posterior.remainder is not None:
         is_named = real["order"] < len(model.schema_.columns)
         added, real = float(real["sobol"][~is_named].sum()), real[is_named]
     more = [f"Networks over all inputs add {_percent(added, 0)} that terms of few inputs leave out."] if added else []
@@ -212,8 +211,8 @@ def _what_if(model: Any, outputs: list[str]) -> str:
     level += '<select id="level" aria-label="Level of the interval"></select>' + ("" if not level else "</label>")
     hidden = " hidden" if hasattr(model, "classes_") else ""
     left_out = ""
-    if isinstance(model._surface, HybridSurface):
-        away = " or ".join(map(_number, model._surface.size * model._y_scale))
+    if (remainder := model._posterior.remainder) is not None:
+        away = " or ".join(map(_number, remainder.size * model._y_scale))
         left_out = (
             " The term of all inputs stays out, since a page has no room for its networks: the model itself is "
             f"typically {away} away from this, with narrower intervals."
@@ -324,7 +323,7 @@ def _accuracy(model: Any, evaluation: Evaluation | None) -> str:
 
 def _structure(model: Any) -> str:
     clusters = [tuple(c) for c in model.clusters_]
-    added = isinstance(model._surface, HybridSurface)
+    added = model._posterior.remainder is not None
     if not clusters:
         alone = "The model is a constant and networks that read all inputs."
         return f"<p>{alone if added else 'No input was found to act: the model is a constant.'}</p>"

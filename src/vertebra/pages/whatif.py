@@ -14,11 +14,12 @@ from jaxtyping import Float
 from scipy.interpolate import CubicSpline
 from scipy.special import ndtri
 
-from vertebra.effects.anova import decompose
-from vertebra.effects.posterior import HybridSurface, NetworkSurface, TermSurface
+from vertebra.effects.decomposition import decompose
+from vertebra.effects.posterior import NetworkPosterior
 from vertebra.estimators.prediction import conformal_factor
 from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
+from vertebra.terms.sum_of_terms import SumOfTerms
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 # Nodes of a number: of a basis of functions, and of a network by the size of the largest cluster that reads it.
@@ -45,8 +46,8 @@ class Tabulated(NamedTuple):
 
 def tables(model: Any) -> dict[str, Any]:
     """All that a page needs to predict, as JSON can hold it."""
-    surface = _shown(model)
-    found = _of_terms(model, surface) if isinstance(surface, TermSurface) else _of_network(model, surface)
+    terms = model._posterior.terms
+    found = _of_network(model, model._posterior) if terms is None else _of_terms(model, terms)
     rng = np.random.default_rng(0)
     features = _features(found, rng)
     outputs = []
@@ -67,18 +68,15 @@ def tables(model: Any) -> dict[str, Any]:
     }
 
 
-def _shown(model: Any) -> Any:
-    return model._surface.terms if isinstance(model._surface, HybridSurface) else model._surface
-
-
 def _scale(model: Any) -> Float[np.ndarray, " k"]:
     """Of Gaussian noise, with what the page leaves out."""
     scale = np.atleast_1d(np.asarray(model._likelihood.scale, np.float64))
-    return np.hypot(scale, model._surface.size) if isinstance(model._surface, HybridSurface) else scale
+    remainder = model._posterior.remainder
+    return scale if remainder is None else np.hypot(scale, remainder.size)
 
 
-def _of_terms(model: Any, surface: TermSurface) -> Tabulated:
-    basis = surface.terms.basis
+def _of_terms(model: Any, sum_of_terms: SumOfTerms) -> Tabulated:
+    basis = sum_of_terms.basis
     codes, functions, special = [], [], []
     for i, (column, system) in enumerate(zip(model.schema_.columns, basis.systems, strict=True)):
         own = _codes(model, i, N_NODES)
@@ -91,10 +89,10 @@ def _of_terms(model: Any, surface: TermSurface) -> Tabulated:
         functions.append(values[:-2])
         special.append(values[-2:])
     terms = [(block.term, block.index) for block in basis.blocks]
-    return Tabulated(codes, functions, special, terms, list(surface.terms.means), list(surface.terms.roots))
+    return Tabulated(codes, functions, special, terms, list(sum_of_terms.means), list(sum_of_terms.roots))
 
 
-def _of_network(model: Any, surface: NetworkSurface) -> Tabulated:
+def _of_network(model: Any, posterior: NetworkPosterior) -> Tabulated:
     """Values on the grid of every term, and functions that are 1 at one node and 0 at the others."""
     names = model._names()
     size = {i: max((len(c) for c in model.clusters_ if names[i] in c), default=1) for i in range(len(names))}
@@ -113,16 +111,17 @@ def _of_network(model: Any, surface: NetworkSurface) -> Tabulated:
         special.append(np.eye(len(own) + 2)[-2:])
     terms, means, roots = [], [], []
     found = [
-        decompose(surface.network, surface.rows, key=jr.key(surface.seed), output=k) for k in range(surface.n_outputs)
+        decompose(posterior.network, posterior.rows, key=jr.key(posterior.seed), output=k)
+        for k in range(posterior.n_outputs)
     ]
     for term in sorted((t for t in found[0] if t), key=lambda t: (len(t), t)):
         sizes = [len(places[i]) for i in term]
         terms.append((term, np.stack([g.ravel() for g in np.indices(sizes)], axis=1)))
-    for k in range(surface.n_outputs):
+    for k in range(posterior.n_outputs):
         pieces, draws = [np.atleast_1d(found[k][()].mean).ravel()], [found[k][()].draws.reshape(-1, 1)]
         for term, index in terms:
             points = [places[i][index[:, axis]] for axis, i in enumerate(term)]
-            curve = surface.curve(term, points, k, None)
+            curve = posterior.curve(term, points, k, None)
             pieces.append(curve.mean)
             draws.append(curve.draws)
         means.append(np.concatenate(pieces))
@@ -228,7 +227,7 @@ def _likelihood(model: Any) -> dict[str, Any]:
         record["scale"] = np.atleast_1d(np.exp(np.asarray(likelihood.log_scale, np.float64))).tolist()
     if isinstance(likelihood, StudentT):
         record["degrees"] = float(likelihood.degrees)
-    n = model._surface.n_outputs
+    n = model._posterior.n_outputs
     points = Predictive(likelihood, np.zeros((1, n)), np.ones((1, n))).points(slice(None))[:, 0]
     record |= {"points": points.tolist(), "per_target": likelihood.latent_per_target}
     if hasattr(model, "classes_"):
@@ -242,7 +241,7 @@ def _likelihood(model: Any) -> dict[str, Any]:
 def _conformal(model: Any) -> list[list[float | None]] | None:
     """Half-widths in sds, by level and target; none where nothing can be promised of what the page predicts."""
     scores = getattr(model, "_conformal", None)
-    if scores is None or isinstance(model._surface, HybridSurface):
+    if scores is None or model._posterior.remainder is not None:
         return None
     factors = [conformal_factor(scores, level) for level in LEVELS]
     return [[float(v) if np.isfinite(v) else None for v in factor] for factor in factors]
