@@ -8,7 +8,8 @@ import pytest
 from reference import anova
 
 import vertebra as vb
-import vertebra.effects.anova
+from vertebra.effects import decomposition, pieces
+from vertebra.effects.grid import product
 from vertebra.networks.keys import fast
 
 X = np.random.default_rng(0).random((5, 4))
@@ -49,9 +50,9 @@ def test_theorem_4_components_equal_brute_force_with_few_evaluations_and_none_ou
     network, key, n = built(scheme), jr.key(1), len(X)
     counted = []
     for name, place in (("_features", 1), ("_at_draws", 3)):
-        original = getattr(vertebra.anova, name)
+        original = getattr(pieces, name)
         monkeypatch.setattr(
-            vertebra.anova,
+            pieces,
             name,
             lambda *args, original=original, place=place: (counted.append(args[place].shape[1]), original(*args))[1],
         )
@@ -100,7 +101,7 @@ def test_closed_form_posteriors_agree_with_draws_of_the_weights(x64):
     effects = vb.decompose(network, x, key=jr.key(1), n_draws=2000, nodes=6)
     drawn = jax.vmap(network.weights)(jr.split(jr.key(2), 300))
     term = (0, 1)
-    points = vertebra.effects.anova._product([axis.points for axis in effects[term].axes])
+    points = product([axis.points for axis in effects[term].axes])
     sub = network.subnetwork(0)
     values = jax.jit(jax.vmap(lambda *w: sub.at([v[:1] for v in w]).mean(jnp.asarray(points.T))[0]))(*drawn)
     values = np.asarray(values).reshape(300, 6, 6)
@@ -157,7 +158,7 @@ def test_clusters_too_large_for_a_grid_are_sampled_with_their_error(x64, monkeyp
     network = vb.build(vb.chain(4, 2), vb.mean_field([3, 1]), key=jr.key(0))
     x = np.random.default_rng(3).random((50, 4))
     exact = vb.decompose(network, x, key=jr.key(1), n_draws=2, nodes=8)
-    monkeypatch.setattr(vertebra.anova, "MAX_GRID", 100)
+    monkeypatch.setattr(decomposition, "MAX_GRID", 100)
     sampled = vb.decompose(network, x, key=jr.key(1), n_draws=2, nodes=8)
     assert max(map(len, sampled)) == 2
     assert all(effect.error == 0.0 for effect in exact.values())

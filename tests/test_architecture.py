@@ -14,8 +14,8 @@ STOREYS = {
     "networks": "parameters keys skeleton activations kernels distributions blocks network schemes prior",
     "likelihoods": "densities working predictive",
     "inference": "objective conjugate training fitting",
-    "terms": "term polynomials block functions evidence sums search sum_of_terms additive group_lasso",
-    "effects": "notebook anova posterior",
+    "terms": "term polynomials block functions evidence sums search linear sum_of_terms additive group_lasso",
+    "effects": "notebook grid effect pieces decomposition posterior",
     "models": "settings target rows conformal reading diagnostics calibration remainder evaluation networks model"
     " explanation conclusion additive skeleton",
     "files": "outputs archive onnx tabulated",

@@ -13,7 +13,7 @@ import pytest
 from own import Beta, Logarithms
 
 import vertebra as vb
-from vertebra.effects.posterior import EnsembleSurface, NetworkSurface
+from vertebra.effects.posterior import EnsemblePosterior, NetworkPosterior
 from vertebra.inference import Diverged, training
 from vertebra.inference import fitting as inference
 from vertebra.inference.objective import minibatch_elbo, step_noise
@@ -629,8 +629,8 @@ def predictions():
     """What a network says of rows, by all ways that lead to an estimator's predictions."""
     random, linear = (vb.build(vb.chain(2, 2), scheme([2, 1]), key=jr.key(0)) for scheme in RANDOM_AND_LINEAR)
     settings = dict(key=jr.key(1), n_draws=3)
-    network = NetworkSurface(random, shares(20)[0], 0, "mean_field", (2, 1))
-    ensemble = EnsembleSurface((linear, linear), np.ones(1), 0, "deep_ensemble", (2, 1))
+    network = NetworkPosterior(random, shares(20)[0], 0, "mean_field", (2, 1))
+    ensemble = EnsemblePosterior((linear, linear), np.ones(1), 0, "deep_ensemble", (2, 1))
     predictive = lambda likelihood, x: Predictive(likelihood, x[:, :1], x[:, 1:] ** 2)  # noqa: E731
     return {
         "sample": lambda x: np.moveaxis(np.asarray(vb.sample(random, x, **settings)), 1, 0),

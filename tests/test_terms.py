@@ -162,7 +162,7 @@ def grid(term):
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_strengths_are_averages_over_the_product_of_the_marginals(baseline):
     f = fitted()
-    draws = f.draw(1, 3, np.random.default_rng(0))
+    draws = f.weights(1).draw(3, np.random.default_rng(0))
     for term in f.terms(baseline):
         part = f.part(term, baseline)
         points, mass = grid(term)
@@ -187,7 +187,7 @@ def test_components_have_mean_zero_along_each_of_their_inputs():
 
 def test_draws_have_the_mean_and_covariance_of_the_posterior():
     f = fitted()
-    draws = f.draw(0, 40_000, np.random.default_rng(0))
+    draws = f.weights(0).draw(40_000, np.random.default_rng(0))
     covariance = f.roots[0] @ f.roots[0].T
     sd = np.sqrt(np.diag(covariance))
     # five standard errors
@@ -202,7 +202,7 @@ def test_draws_have_the_mean_and_covariance_of_the_posterior():
 def test_a_term_that_is_not_there_is_zero(baseline):
     f, x = fitted(), anywhere()
     np.testing.assert_array_equal(component(f, (2, 3), x, baseline), 0.0)
-    assert f.strengths(f.part((2, 3), baseline), f.draw(0, 2, np.random.default_rng(0))).tolist() == [0.0, 0.0]
+    assert f.strengths(f.part((2, 3), baseline), f.weights(0).draw(2, np.random.default_rng(0))).tolist() == [0.0, 0.0]
 
 
 def test_a_sum_of_no_terms_is_its_constant():

@@ -21,7 +21,8 @@ _MODULES = (
     "stream",
 )
 _NAMES = {
-    "effects.anova": ("Effect", "attribute", "decompose", "sobol"),
+    "effects.decomposition": ("attribute", "decompose"),
+    "effects.effect": ("Effect", "sobol"),
     "estimators": ("AdditiveClassifier", "AdditiveRegressor", "SkeletonClassifier", "SkeletonRegressor", "load"),
     "inference": ("Diverged", "Fitted", "Progress", "elbo", "fit", "fit_stream", "moments", "sample"),
     "likelihoods": ("Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Poisson", "StudentT"),

@@ -13,10 +13,12 @@ from vertebra import (
     serving as serving,
     stream as stream,
 )
-from vertebra.effects.anova import (
-    Effect as Effect,
+from vertebra.effects.decomposition import (
     attribute as attribute,
     decompose as decompose,
+)
+from vertebra.effects.effect import (
+    Effect as Effect,
     sobol as sobol,
 )
 from vertebra.estimators import (

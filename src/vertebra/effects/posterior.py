@@ -1,19 +1,19 @@
-"""The posterior of f behind an estimator, with what it says about terms: in closed form, or of a network.
+"""The posterior of f behind an estimator: a sum of terms in closed form, a network, or networks that are averaged.
 
-Both read rows of numbers and answer the same questions: moments, draws, strengths, a term at points, a row's terms. An
-ensemble of networks answers the first two; terms and an ensemble together all of them, with what the ensemble adds as a
-term of all inputs.
+All read rows of numbers and say what f is there, with draws; a sum of terms and a network also what its terms are: how
+strong, at points, at a row. What a sum of terms leaves out can be added by networks, its `remainder`.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vertebra.effects.anova import Local, attribute, band_of, decompose
+from vertebra.effects.decomposition import N_DRAWS, N_NETWORK_DRAWS, attribute, decompose
+from vertebra.effects.effect import Effect, Local
 from vertebra.inference.fitting import moments, sample
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import double
@@ -22,77 +22,146 @@ from vertebra.tables.encoding import Encoding
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import Term
 
-# Of the weights: for strengths and bands, and of a network that is not linear in them for all it says.
-N_DRAWS, N_NETWORK_DRAWS = 1000, 200
-# Rows that an ensemble works on at once.
+# Rows that an ensemble works on at once: a round number that bounds memory.
 CHUNK = 16384
 
-
-class Curve(NamedTuple):
-    """A term at points: mean, sd, and draws of the whole function."""
-
-    mean: Float[np.ndarray, " n"]
-    sd: Float[np.ndarray, " n"]
-    draws: Float[np.ndarray, "draws n"]
-
-    def band(self, level: float, *, simultaneous: bool = False):
-        """A band for each point alone, or one that holds for the whole function."""
-        return band_of(self.mean, self.sd, self.draws, level, simultaneous=simultaneous)
+Matrix = Float[np.ndarray, "n p"]
+Outputs = Float[np.ndarray, "n outputs"]
+Row = Float[np.ndarray, " p"]
 
 
-class TermSurface(NamedTuple):
-    """A sum of terms: all of it linear algebra."""
+@runtime_checkable
+class Posterior(Protocol):
+    """What every posterior of f answers, at rows as it reads them.
+
+    What it is made of is there or not: `terms`, a sum of them in closed form; `networks`, with their `scheme`, `widths`
+    and what else is kept of them, `arrays`; a `remainder`, which other networks add to the terms.
+    """
+
+    @property
+    def n_outputs(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def terms(self) -> SumOfTerms | None: ...
+    @property
+    def networks(self) -> tuple[Network, ...]: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def scheme(self) -> str: ...
+    @property
+    def widths(self) -> tuple[int, ...]: ...
+    @property
+    def arrays(self) -> dict[str, np.ndarray]: ...
+    @property
+    def remainder(self) -> "Remainder | None": ...
+
+    def mean(self, x: Matrix) -> Outputs: ...
+
+    def moments(self, x: Matrix) -> tuple[Outputs, Outputs]:
+        """Mean and variance of f."""
+        ...
+
+    def sample(self, x: Matrix, n_draws: int, seed: int) -> Float[np.ndarray, "draws n outputs"]:
+        """Draws of f: each one function, at all rows."""
+        ...
+
+
+@runtime_checkable
+class PosteriorOfTerms(Posterior, Protocol):
+    """The posterior of an f that is taken apart, under the marginals of its fit, or as differences from a row."""
+
+    def strengths(self, output: int, baseline: Row | None) -> dict[Term, Float[np.ndarray, " draws"]]:
+        """Draws of ‖I_T‖₂, of every term that there is."""
+        ...
+
+    def curve(self, term: Term, points: Sequence[Float[np.ndarray, " n"]], output: int, baseline: Row | None) -> Effect:
+        """I_T at points: a column of values per input of the term."""
+        ...
+
+    def local(self, x: Matrix, output: int, baseline: Row | None, *, with_sd: bool = False) -> dict[Term, Local]:
+        """What each term adds at rows, () the constant; without `with_sd` its sd is not worked out, and NaN."""
+        ...
+
+
+class TermsPosterior(NamedTuple):
+    """A sum of terms A, all of it linear algebra; with a remainder f = A + α(G − A).
+
+    The terms are what they are without it, since they were estimated with the remainder as noise.
+    """
 
     terms: SumOfTerms
     seed: int
+    remainder: "Remainder | None" = None
+
+    kind, scheme, widths, networks = "terms", "auto", (), ()
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {}
 
     @property
     def n_outputs(self) -> int:
         return self.terms.n_outputs
 
-    def mean(self, x):
-        return self.terms.mean(x)
+    def mean(self, x: Matrix) -> Outputs:
+        ours = self.terms.mean(x)
+        return ours if self.remainder is None else self.remainder.mean(x, ours)
 
-    def moments(self, x):
-        return self.terms.moments(x)
+    def moments(self, x: Matrix) -> tuple[Outputs, Outputs]:
+        ours = self.terms.moments(x)
+        return ours if self.remainder is None else self.remainder.moments(x, *ours)
 
-    def sample(self, x, n_draws: int, seed: int):
-        return self.terms.sample(x, n_draws, np.random.default_rng(seed))
+    def sample(self, x: Matrix, n_draws: int, seed: int) -> Float[np.ndarray, "draws n outputs"]:
+        ours = self.terms.sample(x, n_draws, np.random.default_rng(seed))
+        return ours if self.remainder is None else self.remainder.sample(x, ours, seed)
 
-    def strengths(self, output: int, baseline) -> dict[Term, Float[np.ndarray, " draws"]]:
-        coefficients = self._draws(output)
+    def strengths(self, output: int, baseline: Row | None) -> dict[Term, Float[np.ndarray, " draws"]]:
+        coefficients = self.terms.weights(output).draw(N_DRAWS, self._rng(output))
         parts = [self.terms.part(term, baseline) for term in self.terms.terms(baseline)]
-        return {part.term: self.terms.strengths(part, coefficients) for part in parts}
+        found = {part.term: self.terms.strengths(part, coefficients) for part in parts}
+        if self.remainder is not None and self.remainder.share[output] > 0.0:
+            found[self.remainder.everything] = self.remainder.sizes[:, output]
+        return found
 
-    def curve(self, term: Term, points: Sequence[Any], output: int, baseline) -> Curve:
+    def curve(self, term: Term, points: Sequence[Float[np.ndarray, " n"]], output: int, baseline: Row | None) -> Effect:
         part = self.terms.part(term, baseline)
-        rows = self.terms.at(part, points) @ part.lift
-        mean = rows @ self.terms.means[output]
-        spread = rows @ self.terms.roots[output]
-        # the draws of `strengths`, at these rows alone
-        noise = self._rng(output).standard_normal((spread.shape[1], N_DRAWS))
-        return Curve(mean, np.linalg.norm(spread, axis=1), (mean[:, None] + spread @ noise).T)
+        values = self.terms.weights(output).at(self.terms.at(part, points) @ part.lift)
+        # the draws of `strengths`, at these points alone
+        return Effect(term, (), values.mean, values.sd, values.draws(N_DRAWS, self._rng(output)))
 
-    def local(self, x, output: int, baseline, *, with_sd: bool = False) -> dict[Term, Local]:
-        """What each term adds at rows; without `with_sd` its sd is not worked out."""
-        mean, root = self.terms.means[output], self.terms.roots[output]
-        constant = self.terms.part((), baseline).lift.sum(axis=0)
-        result = {(): Local((), np.full(len(x), constant @ mean), np.full(len(x), np.linalg.norm(constant @ root)))}
+    def local(self, x: Matrix, output: int, baseline: Row | None, *, with_sd: bool = False) -> dict[Term, Local]:
+        weights = self.terms.weights(output)
+        constant = weights.at(self.terms.part((), baseline).lift.sum(axis=0, keepdims=True))
+        result = {(): Local((), np.full(len(x), constant.mean), np.full(len(x), constant.sd))}
         for term in self.terms.terms(baseline):
             part = self.terms.part(term, baseline)
             rows = self.terms.at(part, [x[:, i] for i in term])
-            sd = np.linalg.norm(rows @ (part.lift @ root), axis=1) if with_sd else np.full(len(x), np.nan)
-            result[term] = Local(term, rows @ (part.lift @ mean), sd)
+            if with_sd:
+                values = weights.through(part.lift).at(rows)
+                result[term] = Local(term, values.mean, values.sd)
+            else:
+                result[term] = Local(term, rows @ (part.lift @ weights.mean), np.full(len(x), np.nan))
+        if self.remainder is not None and self.remainder.share[output] > 0.0:
+            self._add_remainder(self.remainder, result, x, output, baseline)
         return result
 
-    def _draws(self, output: int):
-        return self.terms.draw(output, N_DRAWS, self._rng(output))
+    def _add_remainder(
+        self, remainder: "Remainder", result: dict[Term, Local], x: Matrix, output: int, baseline: Row | None
+    ) -> None:
+        mean, sd = remainder.part(x, *self.terms.moments(x), output)
+        if baseline is not None:
+            # a difference from the row too: what the remainder is there goes to the constant
+            at = remainder.part(baseline[None], *self.terms.moments(baseline[None]), output)[0]
+            mean, result[()] = mean - at, result[()]._replace(mean=result[()].mean + at)
+        result[remainder.everything] = Local(remainder.everything, mean, sd)
 
     def _rng(self, output: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, output])
 
 
-class NetworkSurface(NamedTuple):
+class NetworkPosterior(NamedTuple):
     """A network, with rows that stand for the marginals of its inputs."""
 
     network: Network
@@ -101,14 +170,24 @@ class NetworkSurface(NamedTuple):
     scheme: str
     widths: tuple[int, ...]  # d¹, …, d^L
 
+    kind, terms, remainder = "network", None, None
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"rows": self.rows}
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        return (self.network,)
+
     @property
     def n_outputs(self) -> int:
         return self.network.n_outputs
 
-    def mean(self, x):
+    def mean(self, x: Matrix) -> Outputs:
         return self.moments(x)[0]
 
-    def moments(self, x):
+    def moments(self, x: Matrix) -> tuple[Outputs, Outputs]:
         """In double precision, so that a row's prediction does not depend on the rows beside it."""
         with jax.enable_x64(True):
             network = double(self.network)
@@ -118,15 +197,15 @@ class NetworkSurface(NamedTuple):
             draws = np.asarray(sample(network, x, key=jr.key(self.seed), n_draws=N_NETWORK_DRAWS))
             return draws.mean(axis=0), draws.var(axis=0)
 
-    def sample(self, x, n_draws: int, seed: int):
+    def sample(self, x: Matrix, n_draws: int, seed: int) -> Float[np.ndarray, "draws n outputs"]:
         with jax.enable_x64(True):
             return np.asarray(sample(double(self.network), x, key=jr.key(seed), n_draws=n_draws))
 
-    def strengths(self, output: int, baseline):
+    def strengths(self, output: int, baseline: Row | None) -> dict[Term, Float[np.ndarray, " draws"]]:
         effects = decompose(self.network, self.rows, key=jr.key(self.seed), baseline=baseline, output=output)
         return {term: effect.strengths for term, effect in effects.items() if term}
 
-    def curve(self, term: Term, points: Sequence[Any], output: int, baseline) -> Curve:
+    def curve(self, term: Term, points: Sequence[Float[np.ndarray, " n"]], output: int, baseline: Row | None) -> Effect:
         distinct, places = zip(*(np.unique(p, return_inverse=True) for p in points), strict=True)
         effect = decompose(
             self.network,
@@ -140,22 +219,15 @@ class NetworkSurface(NamedTuple):
         # the points to look at are those that carry no measure
         shown = [np.flatnonzero((axis.norm == 0) & (axis.average == 0)) for axis in effect.axes]
         index = tuple(own[place.ravel()] for own, place in zip(shown, places, strict=True))
-        return Curve(effect.mean[index], effect.sd[index], effect.draws[(slice(None), *index)])
+        return Effect(term, (), effect.mean[index], effect.sd[index], effect.draws[(slice(None), *index)], effect.error)
 
-    def local(self, x, output: int, baseline, *, with_sd: bool = False) -> dict[Term, Local]:
+    def local(self, x: Matrix, output: int, baseline: Row | None, *, with_sd: bool = False) -> dict[Term, Local]:
+        about = dict(key=jr.key(self.seed), baseline=baseline, output=output, n_draws=N_NETWORK_DRAWS)
         with jax.enable_x64(True):
-            return attribute(
-                double(self.network),
-                x,
-                self.rows,
-                key=jr.key(self.seed),
-                baseline=baseline,
-                output=output,
-                n_draws=N_NETWORK_DRAWS,
-            )
+            return attribute(double(self.network), x, self.rows, with_sd=with_sd, **about)
 
 
-class EnsembleSurface(NamedTuple):
+class EnsemblePosterior(NamedTuple):
     """Networks that are averaged; the doubt about f is their disagreement, times a factor."""
 
     networks: tuple[Network, ...]
@@ -164,30 +236,38 @@ class EnsembleSurface(NamedTuple):
     scheme: str
     widths: tuple[int, ...]  # d¹, …, d^L
 
+    kind, terms, remainder = "ensemble", None, None
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"factor": self.factor}
+
     @property
     def n_outputs(self) -> int:
         return self.networks[0].n_outputs
 
-    def mean(self, x):
+    def mean(self, x: Matrix) -> Outputs:
         return self.moments(x)[0]
 
-    def moments(self, x):
+    def moments(self, x: Matrix) -> tuple[Outputs, Outputs]:
         parts = [self._moments(x[start : start + CHUNK]) for start in range(0, max(len(x), 1), CHUNK)]
         mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
         return mean, variance
 
-    def _moments(self, x):
+    def _moments(self, x: Matrix) -> tuple[Outputs, Outputs]:
         means, variances = self.members(x)
         return means.mean(axis=0), self.factor * (variances.mean(axis=0) + means.var(axis=0, ddof=1))
 
-    def members(self, x) -> tuple[Float[np.ndarray, "members n outputs"], Float[np.ndarray, "members n outputs"]]:
+    def members(
+        self, x: Matrix
+    ) -> tuple[Float[np.ndarray, "members n outputs"], Float[np.ndarray, "members n outputs"]]:
         """What each says of f, mean and variance."""
         with jax.enable_x64(True):
             parts = [moments(double(member), x, key=jr.key(self.seed)) for member in self.networks]
             means, variances = (np.stack([np.asarray(each) for each in part]) for part in zip(*parts, strict=True))
         return means, np.maximum(variances, 0.0)
 
-    def sample(self, x, n_draws: int, seed: int):
+    def sample(self, x: Matrix, n_draws: int, seed: int) -> Float[np.ndarray, "draws n outputs"]:
         """Draws of members in a random order, as far from the mean as the factor says."""
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(self.networks))
@@ -200,28 +280,19 @@ class EnsembleSurface(NamedTuple):
         return (mean + stretch * (draws - mean))[rng.permutation(n_draws)]
 
 
-class HybridSurface(NamedTuple):
-    """Terms A, and a share of what networks G over all inputs say otherwise: f = A + α(G − A), the last the remainder.
+class Remainder(NamedTuple):
+    """α(G − A): a share of what networks G over all inputs say otherwise than the terms A.
 
-    The terms are what they are without it, since they were estimated with the remainder as noise. Of a row with a level
-    or a gap that was not there at fit, networks know nothing, and say so less than terms do: it has no remainder.
+    Of a row with a level or a gap that was not there at fit, networks know nothing, and say so less than terms do: it
+    has no remainder.
     """
 
-    terms: TermSurface
-    networks: EnsembleSurface
+    networks: EnsemblePosterior
     encoding: Encoding  # from what the terms read to what the networks read
     share: Float[np.ndarray, " outputs"]  # α
-    sizes: Float[np.ndarray, "draws outputs"]  # draws of the remainder's strength
+    sizes: Float[np.ndarray, "draws outputs"]  # draws of its strength
     probability: Float[np.ndarray, " outputs"]  # that there is one
     had_gaps: Bool[np.ndarray, " p"]  # the inputs, at fit
-
-    @property
-    def n_outputs(self) -> int:
-        return self.terms.n_outputs
-
-    @property
-    def seed(self) -> int:
-        return self.terms.seed
 
     @property
     def everything(self) -> Term:
@@ -230,47 +301,36 @@ class HybridSurface(NamedTuple):
 
     @property
     def size(self) -> Float[np.ndarray, " outputs"]:
-        """Of the remainder, the root of its mean square."""
+        """The root of its mean square."""
         return np.sqrt(np.mean(self.sizes**2, axis=0))
 
-    def shares(self, x) -> Float[np.ndarray, "n outputs"]:
+    def shares(self, x: Matrix) -> Outputs:
         """α, row by row."""
         is_category = np.array([table is not None for table in self.encoding.tables])
         strange = (np.isnan(x) & ~self.had_gaps) | ((x == UNSEEN) & is_category)
         return np.where(strange.any(axis=1)[:, None], 0.0, self.share)
 
-    def mean(self, x):
-        ours = self.terms.mean(x)
+    def mean(self, x: Matrix, ours: Outputs) -> Outputs:
+        """A + α(G − A), from A."""
         return ours + self.shares(x) * (self.networks.mean(self.encoding(x)) - ours)
 
-    def moments(self, x):
-        (ours, doubt), (theirs, other) = self.terms.moments(x), self.networks.moments(self.encoding(x))
+    def moments(self, x: Matrix, ours: Outputs, doubt: Outputs) -> tuple[Outputs, Outputs]:
+        """Mean and variance of A + α(G − A), from those of A."""
+        theirs, other = self.networks.moments(self.encoding(x))
         share = self.shares(x)
         return ours + share * (theirs - ours), (1.0 - share) ** 2 * doubt + share**2 * other
 
-    def sample(self, x, n_draws: int, seed: int):
-        ours, theirs = self.terms.sample(x, n_draws, seed), self.networks.sample(self.encoding(x), n_draws, seed)
+    def sample(
+        self, x: Matrix, ours: Float[np.ndarray, "draws n outputs"], seed: int
+    ) -> Float[np.ndarray, "draws n outputs"]:
+        """Draws of A + α(G − A), from draws of A."""
+        theirs = self.networks.sample(self.encoding(x), len(ours), seed)
         return ours + self.shares(x) * (theirs - ours)
 
-    def strengths(self, output: int, baseline) -> dict[Term, Float[np.ndarray, " draws"]]:
-        found = self.terms.strengths(output, baseline)
-        return found | ({self.everything: self.sizes[:, output]} if self.share[output] > 0.0 else {})
-
-    def curve(self, term: Term, points: Sequence[Any], output: int, baseline) -> Curve:
-        return self.terms.curve(term, points, output, baseline)
-
-    def local(self, x, output: int, baseline, *, with_sd: bool = False) -> dict[Term, Local]:
-        found = self.terms.local(x, output, baseline, with_sd=with_sd)
-        if self.share[output] > 0.0:
-            mean, sd = self._remainder(x, output)
-            if baseline is not None:
-                # a difference from the row too: what the remainder is there goes to the constant
-                at = self._remainder(baseline[None], output)[0]
-                mean, found[()] = mean - at, found[()]._replace(mean=found[()].mean + at)
-            found[self.everything] = Local(self.everything, mean, sd)
-        return found
-
-    def _remainder(self, x, output: int):
-        (ours, doubt), (theirs, other) = self.terms.moments(x), self.networks.moments(self.encoding(x))
+    def part(
+        self, x: Matrix, ours: Outputs, doubt: Outputs, output: int
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Mean and sd of α(G − A), from the moments of A."""
+        theirs, other = self.networks.moments(self.encoding(x))
         share = self.shares(x)[:, output]
         return share * (theirs - ours)[:, output], share * np.sqrt(doubt + other)[:, output]

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 
-from vertebra.effects.posterior import N_DRAWS, EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
+from vertebra.effects.decomposition import N_DRAWS
+from vertebra.effects.posterior import EnsemblePosterior, NetworkPosterior, Posterior, Remainder, TermsPosterior
 from vertebra.inference.conjugate import closed_form, has_closed_form, n_joint_features
 from vertebra.likelihoods.densities import (
     Bernoulli,
@@ -112,7 +113,7 @@ def save(model: Model, params: Mapping[str, Any], path: str | os.PathLike[str]) 
     if model.found is not None:
         header["found"] = [list(map(int, term)) for term in model.found.clusters]
         header["structures"] = [_structure_out(s) for s in model.found.structures]
-    header["surface"] = _surface_out(model.posterior, arrays)
+    header["surface"] = _posterior_out(model.posterior, arrays)
     write(path, model.kind, header, arrays)
 
 
@@ -151,7 +152,7 @@ def _restored(kind: str, params: Mapping[str, Any], header: dict, arrays: Arrays
     found = _found_in(kind, header, p, n_latent - likelihood.latent_per_target + 1)
     categories = [len(c.levels) if c.kind in ("category", "boolean") else 0 for c in columns]
     kinds = ("network", "ensemble") if found is None else ("terms", "network", "hybrid")
-    posterior, encoding = _surface_in(header["surface"], arrays, categories, is_ordered, n_latent, kinds)
+    posterior, encoding = _posterior_in(header["surface"], arrays, categories, is_ordered, n_latent, kinds)
     model = Model(
         kind=kind,
         schema=schema,
@@ -505,48 +506,50 @@ def _likelihood_in(value: Any, arrays: Arrays, n_targets: int, n_classes: int = 
     return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(leaf) for leaf in leaves])
 
 
-def _surface_out(surface: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    if isinstance(surface, TermSurface):
-        return _terms_out(surface, arrays)
-    if isinstance(surface, HybridSurface):
-        arrays |= {f"remainder/{name}": getattr(surface, name) for name in (*REMAINDER_ARRAYS, "had_gaps")}
-        terms, networks = (_surface_out(part, arrays) for part in (surface.terms, surface.networks))
-        encoding = _encoding_out(surface.encoding, arrays, "remainder/")
+def _posterior_out(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    if (added := posterior.remainder) is not None:
+        arrays |= {f"remainder/{name}": getattr(added, name) for name in (*REMAINDER_ARRAYS, "had_gaps")}
+        terms, networks = _terms_out(posterior, arrays), _posterior_out(added.networks, arrays)
+        encoding = _encoding_out(added.encoding, arrays, "remainder/")
         return {"kind": "hybrid", "terms": terms, "networks": networks, "is_ordered": encoding}
-    is_ensemble = isinstance(surface, EnsembleSurface)
-    networks = surface.networks if is_ensemble else (surface.network,)
+    return _terms_out(posterior, arrays) if posterior.terms is not None else _networks_out(posterior, arrays)
+
+
+def _networks_out(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    networks = posterior.networks
     for m, network in enumerate(networks):
         leaves = jax.tree.leaves(eqx.filter(network, eqx.is_array))
         arrays |= {f"network/{m}/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-    arrays |= {"factor": surface.factor} if is_ensemble else {"rows": surface.rows}
+    arrays |= posterior.arrays
     return {
-        "kind": "ensemble" if is_ensemble else "network",
+        "kind": posterior.kind,
         "n_networks": len(networks),
-        "seed": surface.seed,
-        "scheme": surface.scheme,
+        "seed": posterior.seed,
+        "scheme": posterior.scheme,
         "skeleton": str(networks[0].skeleton),
-        "widths": list(surface.widths),
+        "widths": list(posterior.widths),
         "joint": bool(networks[0].stacks[-1].joint),
     }
 
 
-def _terms_out(surface: TermSurface, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    basis = surface.terms.basis
+def _terms_out(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    terms = posterior.terms
+    basis = terms.basis
     for i, system in enumerate(basis.systems):
         arrays |= {f"system/{i}/{name}": getattr(system, name) for name in SYSTEM_ARRAYS}
     arrays |= {f"block/{i}": block.index for i, block in enumerate(basis.blocks)}
-    for k in range(surface.n_outputs):
-        arrays |= {f"mean/{k}": surface.terms.means[k], f"root/{k}": surface.terms.roots[k]}
+    for k in range(terms.n_outputs):
+        arrays |= {f"mean/{k}": terms.means[k], f"root/{k}": terms.roots[k]}
     return {
         "kind": "terms",
-        "seed": surface.seed,
+        "seed": posterior.seed,
         "systems": [{name: _plain(getattr(s, name)) for name in SYSTEM_NUMBERS} for s in basis.systems],
         "terms": [list(map(int, block.term)) for block in basis.blocks],
-        "n_outputs": surface.n_outputs,
+        "n_outputs": terms.n_outputs,
     }
 
 
-def _surface_in(
+def _posterior_in(
     value: Any,
     arrays: Arrays,
     n_levels: Sequence[int],
@@ -554,7 +557,7 @@ def _surface_in(
     n_latent: int,
     kinds: Sequence[str],
 ) -> tuple[Any, Encoding]:
-    """The surface, of as many outputs as the likelihood has latent functions, and how rows become what it reads."""
+    """The posterior, of as many outputs as the likelihood has latent functions, and how rows become what it reads."""
     claims.demand(isinstance(value, dict), "the surface", "an object", value)
     kind = claims.one_of(value.get("kind"), "the kind of the surface", kinds)
     if kind in ("network", "ensemble"):
@@ -570,17 +573,16 @@ def _surface_in(
 
 
 def _hybrid_in(
-    value: dict, arrays: Arrays, terms: TermSurface, n_levels: Sequence[int], n_outputs: int
-) -> HybridSurface:
+    value: dict, arrays: Arrays, terms: TermsPosterior, n_levels: Sequence[int], n_outputs: int
+) -> TermsPosterior:
     p = len(n_levels)
     ordered = [claims.flag(each, "is_ordered") for each in claims.listed(value["is_ordered"], "is_ordered", p)]
     claims.demand(not any(ordered), "the remainder's is_ordered", "all false", ordered)
     networks = _networks_in(value["networks"], arrays, p, n_outputs)
-    claims.demand(isinstance(networks, EnsembleSurface), "the remainder", "of an ensemble", value["networks"])
+    claims.demand(networks.kind == "ensemble", "the remainder", "of an ensemble", value["networks"])
     encoded = [n > 0 for n in n_levels]
     encoding = _encoding_in(arrays, n_levels, ordered, encoded=encoded, fill=True, place="remainder/")
-    return HybridSurface(
-        terms,
+    remainder = Remainder(
         networks,
         encoding,
         share=arrays.take("remainder/share", n_outputs, low=0.0, high=1.0),
@@ -588,9 +590,10 @@ def _hybrid_in(
         probability=arrays.take("remainder/probability", n_outputs, low=0.0, high=1.0),
         had_gaps=arrays.take("remainder/had_gaps", p, kind="b", low=0, high=1),
     )
+    return terms._replace(remainder=remainder)
 
 
-def _terms_in(value: Any, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> TermSurface:
+def _terms_in(value: Any, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> TermsPosterior:
     claims.record(value, "the sum of terms", ("kind", "seed", "systems", "terms", "n_outputs"))
     claims.demand(value["kind"] == "terms", "the kind of the surface", "terms", value["kind"])
     claims.demand(value["n_outputs"] == n_outputs, "n_outputs", f"{n_outputs}", value["n_outputs"])
@@ -611,7 +614,7 @@ def _terms_in(value: Any, arrays: Arrays, n_levels: Sequence[int], n_outputs: in
     means = tuple(arrays.take(f"mean/{k}", m) for k in range(n_outputs))
     roots = tuple(arrays.take(f"root/{k}", m, None) for k in range(n_outputs))
     _check_bounded(basis, means, roots)
-    return TermSurface(SumOfTerms(basis, means, roots), claims.whole(value["seed"], "the seed"))
+    return TermsPosterior(SumOfTerms(basis, means, roots), claims.whole(value["seed"], "the seed"))
 
 
 def _system_in(value: Any, arrays: Arrays, i: int, n_levels: int) -> System:
@@ -674,7 +677,7 @@ def _check_bounded(basis: Basis, means: Sequence[np.ndarray], roots: Sequence[np
     claims.demand(max(sizes) < 1e60, "what it can say", "far from overflow", max(sizes))
 
 
-def _networks_in(value: Any, arrays: Arrays, n_inputs: int, n_outputs: int) -> "NetworkSurface | EnsembleSurface":
+def _networks_in(value: Any, arrays: Arrays, n_inputs: int, n_outputs: int) -> NetworkPosterior | EnsemblePosterior:
     """One network or several alike, built again for the file's numbers to take the place of their own."""
     names = ("kind", "n_networks", "seed", "scheme", "skeleton", "widths", "joint")
     claims.record(value, "the networks", names)
@@ -689,8 +692,8 @@ def _networks_in(value: Any, arrays: Arrays, n_inputs: int, n_outputs: int) -> "
     networks = tuple(_filled(like, arrays, f"network/{m}") for m in range(n_networks))
     about = claims.whole(value["seed"], "the seed"), value["scheme"], tuple(widths)
     if kind == "network":
-        return NetworkSurface(networks[0], arrays.take("rows", None, n_inputs), *about)
-    return EnsembleSurface(networks, arrays.take("factor", n_outputs, low=0.0), *about)
+        return NetworkPosterior(networks[0], arrays.take("rows", None, n_inputs), *about)
+    return EnsemblePosterior(networks, arrays.take("factor", n_outputs, low=0.0), *about)
 
 
 def _network_in(value: dict, widths: list[int], joint: bool, n_inputs: int, n_numbers: int) -> Network:

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from vertebra.effects.posterior import HybridSurface, TermSurface
 from vertebra.likelihoods.densities import Bernoulli, Categorical, Gaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.file import put
@@ -78,12 +77,12 @@ def _check(model: Model) -> None:
     """Refuses what has no closed form to write down."""
     if model.found is None:
         raise ValueError(f"`model` must be an AdditiveRegressor or an AdditiveClassifier, got {model.kind}.")
-    if isinstance(model.posterior, HybridSurface):
+    if model.posterior.remainder is not None:
         raise ValueError(
             "`model` must be a sum of terms to be written as ONNX, got one whose remainder is networks: fit again with "
             "`remainder=False`, or keep it with `save`."
         )
-    if not isinstance(model.posterior, TermSurface):
+    if model.posterior.terms is None:
         raise ValueError(
             '`model` must be fitted with scheme="auto" to be written as ONNX, got '
             f"scheme={model.posterior.scheme!r}: a network is not a sum of terms in closed form. "

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.effects.posterior import TermSurface
 from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.machine.file import put
 from vertebra.models.model import Model
@@ -30,12 +29,12 @@ def to_tables(model: Model, path: str | os.PathLike[str]) -> None:
     """Writes an AdditiveRegressor or AdditiveClassifier, fitted with `scheme="auto"`, as tables for `serving.load`."""
     if model.found is None:
         raise ValueError(f"`model` must be an AdditiveRegressor or an AdditiveClassifier, got {model.kind}.")
-    if not isinstance(model.posterior, TermSurface):
+    terms = model.posterior.terms
+    if terms is None or model.posterior.remainder is not None:
         raise ValueError(
             "`model` must be a sum of terms in closed form to be written as tables: fit with "
             '`scheme="auto", remainder=False`, or keep it with `save`.'
         )
-    terms = model.posterior.terms
     basis, columns = terms.basis, model.schema.columns
     outputs = list(range(0, terms.n_outputs, model.likelihood.latent_per_target))
     pieces: list[list[Float[np.ndarray, "k n"]]] = [[] for _ in columns]

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
-from vertebra.effects.posterior import N_DRAWS, HybridSurface, NetworkSurface, TermSurface
+from vertebra.effects.decomposition import N_DRAWS
+from vertebra.effects.posterior import NetworkPosterior, Remainder, TermsPosterior
 from vertebra.likelihoods.densities import Bernoulli, Categorical, Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.likelihoods.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
@@ -248,7 +249,7 @@ class _Additive:
         if not found.clusters:
             notes.append("no input was found to act: predictions are the mean.")
         return Outcome(
-            posterior=TermSurface(found.terms, self.seed),
+            posterior=TermsPosterior(found.terms, self.seed),
             likelihood=found.likelihood,
             encoding=coded.encoding,
             rows=searched.rows,
@@ -272,7 +273,7 @@ class _Additive:
         rows = marginal_rows(coded.x, read.rows.weight)
         notes, warnings = network_words(fitted)
         return outcome._replace(
-            posterior=NetworkSurface(fitted.network, rows, self.seed, name, widths),
+            posterior=NetworkPosterior(fitted.network, rows, self.seed, name, widths),
             likelihood=fitted.likelihood,
             encoding=coded.encoding,
             notes=notes,
@@ -304,9 +305,9 @@ class _Additive:
         new: Any = noise(both.said, y, rows.weight, kinds=("gaussian",))
         # targets without a remainder keep what they had
         likelihood = Gaussian(np.where(both.share > 0.0, new.scale, np.sqrt(found.noise)))
-        about = both.share, both.sizes, both.probability
+        about = both.share, both.sizes, both.probability, np.isnan(x).any(axis=0)
         return outcome._replace(
-            posterior=HybridSurface(outcome.posterior, networks, encoding, *about, np.isnan(x).any(axis=0)),
+            posterior=TermsPosterior(found.terms, self.seed, Remainder(networks, encoding, *about)),
             likelihood=likelihood,
             left_out=Predictive(likelihood, both.said.mean, both.said.variance + both.said.fewer),
             method=BOTH_LEFT_OUT,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.effects.posterior import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
+from vertebra.effects.posterior import Posterior
 from vertebra.likelihoods.densities import Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.models.conformal import in_order
@@ -22,7 +22,7 @@ from vertebra.tables.profile import profile
 class Outcome(NamedTuple):
     """What the search and the fit leave to be judged."""
 
-    posterior: TermSurface | NetworkSurface | EnsembleSurface | HybridSurface
+    posterior: Posterior
     likelihood: Likelihood
     encoding: Encoding
     rows: Rows  # those that were looked at: all, or a sample of them

@@ -8,7 +8,6 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from vertebra.effects.posterior import HybridSurface
 from vertebra.machine.checks import check_level
 from vertebra.models.model import Model
 from vertebra.tables.schema import date
@@ -29,8 +28,8 @@ def effects(
     # Var f under the product measure is the sum of the squared strengths, draw by draw.
     variance = sum((s**2 for s in strengths.values()), start=np.zeros(()))
     real = probabilities(model.found.structures[latent])
-    if isinstance(model.posterior, HybridSurface):
-        real[model.posterior.everything] = float(model.posterior.probability[latent])
+    if (remainder := model.posterior.remainder) is not None:
+        real[remainder.everything] = float(remainder.probability[latent])
     tails = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
     rows = []
     for term, draws in strengths.items():
@@ -81,7 +80,7 @@ def effect(
         raise ValueError(
             f"`term` {model.named(wanted)} is not in the model: its effect is 0. The terms are in `effects()`."
         )
-    if isinstance(model.posterior, HybridSurface) and wanted == model.posterior.everything:
+    if model.posterior.remainder is not None and wanted == model.posterior.remainder.everything:
         raise ValueError(
             "`term` must be one of few inputs to be shown as a function of them, got the one of all inputs: "
             "`eval_terms` has what it adds to each row."

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
-from vertebra.effects.posterior import EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
+from vertebra.effects.posterior import Posterior
 from vertebra.likelihoods.densities import Likelihood
 from vertebra.likelihoods.predictive import Predictive, sample_of
 from vertebra.machine.checks import check_count, check_level
@@ -44,7 +44,7 @@ class Model:
     encoding: Encoding
     ranges: Float[np.ndarray, "p 2"]  # of the coded inputs
     target: Target
-    posterior: TermSurface | NetworkSurface | EnsembleSurface | HybridSurface
+    posterior: Posterior
     likelihood: Likelihood
     profile: Profile
     linear: Linear
@@ -81,8 +81,7 @@ class Model:
     @property
     def skeleton(self) -> Skeleton:
         """That of the network, or of the networks that are averaged."""
-        first = self.posterior.network if isinstance(self.posterior, NetworkSurface) else self.posterior.networks[0]
-        return first.skeleton
+        return self.posterior.networks[0].skeleton
 
     def named(self, term: Term) -> tuple[str, ...]:
         names = self.names

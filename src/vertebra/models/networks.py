@@ -7,7 +7,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.effects.posterior import EnsembleSurface
+from vertebra.effects.posterior import EnsemblePosterior
 from vertebra.inference.fitting import Fitted, Progress, fit, fit_stream
 from vertebra.likelihoods.densities import Likelihood
 from vertebra.machine.control import Control
@@ -113,9 +113,9 @@ def train(
     )
 
 
-def ensemble_of(fitted: Fitted, shape: Shape, seed: int, x, y, weight) -> tuple[EnsembleSurface, LeftOut]:
+def ensemble_of(fitted: Fitted, shape: Shape, seed: int, x, y, weight) -> tuple[EnsemblePosterior, LeftOut]:
     """The networks as an ensemble, and what is said of every row by those that had not seen it."""
-    ensemble = EnsembleSurface(fitted.networks, np.ones(y.shape[1]), seed, shape.scheme, shape.widths)
+    ensemble = EnsemblePosterior(fitted.networks, np.ones(y.shape[1]), seed, shape.scheme, shape.widths)
     said = left_out(*ensemble.members(x), np.stack(fitted.unseen))
     factor = doubt(said, y, weight)
     return ensemble._replace(factor=factor), said._replace(variance=factor * said.variance)

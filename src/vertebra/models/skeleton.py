@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from vertebra.effects.posterior import NetworkSurface
+from vertebra.effects.posterior import NetworkPosterior
 from vertebra.likelihoods.densities import Bernoulli, Categorical, Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.models.additive import threads
@@ -57,7 +57,7 @@ def _fit(settings: Settings, read: Read, targets: Targets, likelihood: Likelihoo
     if control.ended:
         warnings.append(f"{control.ended}: train longer for a better fit.")
     if scheme != "deep_ensemble":
-        posterior = NetworkSurface(fitted.network, marginal_rows(x, rows.weight), seed, scheme, shape.widths)
+        posterior = NetworkPosterior(fitted.network, marginal_rows(x, rows.weight), seed, scheme, shape.widths)
         return conclude(settings, read, Outcome(posterior, fitted.likelihood, coded.encoding, rows, notes, warnings))
     posterior, said = ensemble_of(fitted, shape, seed, x, y, rows.weight)
     asked = settings.likelihood

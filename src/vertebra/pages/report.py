@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vertebra.effects.posterior import HybridSurface
 from vertebra.likelihoods.densities import Poisson
 from vertebra.machine.file import libraries, put
 from vertebra.models.evaluation import LEFT_OUT, Evaluation, score_words
@@ -168,7 +167,7 @@ def _effects_of_all(model: Model, outputs: list[str]) -> pd.DataFrame:
 def _what_is_real(model: Model, table: pd.DataFrame) -> list[str]:
     real: Any = table[table["probability"] >= REAL]
     added = 0.0
-    if isinstance(model.posterior, HybridSurface):
+    if model.posterior.remainder is not None:
         is_named = real["order"] < len(model.schema.columns)
         added, real = float(real["sobol"][~is_named].sum()), real[is_named]
     more = [f"Networks over all inputs add {_percent(added, 0)} that terms of few inputs leave out."] if added else []
@@ -209,8 +208,8 @@ def _what_if(model: Model, outputs: list[str]) -> str:
     level += '<select id="level" aria-label="Level of the interval"></select>' + ("" if not level else "</label>")
     hidden = " hidden" if model.is_classifier else ""
     left_out = ""
-    if isinstance(model.posterior, HybridSurface):
-        away = " or ".join(map(_number, model.posterior.size * model.target.scale))
+    if (remainder := model.posterior.remainder) is not None:
+        away = " or ".join(map(_number, remainder.size * model.target.scale))
         left_out = (
             " The term of all inputs stays out, since a page has no room for its networks: the model itself is "
             f"typically {away} away from this, with narrower intervals."
@@ -321,7 +320,7 @@ def _accuracy(model: Model, evaluation: Evaluation | None) -> str:
 
 def _structure(model: Model) -> str:
     clusters = [tuple(c) for c in model.clusters]
-    added = isinstance(model.posterior, HybridSurface)
+    added = model.posterior.remainder is not None
     if not clusters:
         alone = "The model is a constant and networks that read all inputs."
         return f"<p>{alone if added else 'No input was found to act: the model is a constant.'}</p>"

@@ -14,12 +14,13 @@ from jaxtyping import Float
 from scipy.interpolate import CubicSpline
 from scipy.special import ndtri
 
-from vertebra.effects.anova import decompose
-from vertebra.effects.posterior import HybridSurface, NetworkSurface, TermSurface
+from vertebra.effects.decomposition import decompose
+from vertebra.effects.posterior import NetworkPosterior
 from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.models.conformal import half_width
 from vertebra.models.model import Model
+from vertebra.terms.sum_of_terms import SumOfTerms
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 # Nodes of a number: of a basis of functions, and of a network by the size of the largest cluster that reads it.
@@ -46,8 +47,8 @@ class Tabulated(NamedTuple):
 
 def tables(model: Model) -> dict[str, Any]:
     """All that a page needs to predict, as JSON can hold it."""
-    surface = _shown(model)
-    found = _of_terms(model, surface) if isinstance(surface, TermSurface) else _of_network(model, surface)
+    terms = model.posterior.terms
+    found = _of_network(model, model.posterior) if terms is None else _of_terms(model, terms)
     rng = np.random.default_rng(0)
     features = _features(found, rng)
     outputs = []
@@ -68,18 +69,15 @@ def tables(model: Model) -> dict[str, Any]:
     }
 
 
-def _shown(model: Model) -> Any:
-    return model.posterior.terms if isinstance(model.posterior, HybridSurface) else model.posterior
-
-
 def _scale(model: Model) -> Float[np.ndarray, " k"]:
     """Of Gaussian noise, with what the page leaves out."""
     scale = np.atleast_1d(np.asarray(model.likelihood.scale, np.float64))
-    return np.hypot(scale, model.posterior.size) if isinstance(model.posterior, HybridSurface) else scale
+    remainder = model.posterior.remainder
+    return scale if remainder is None else np.hypot(scale, remainder.size)
 
 
-def _of_terms(model: Model, surface: TermSurface) -> Tabulated:
-    basis = surface.terms.basis
+def _of_terms(model: Model, sum_of_terms: SumOfTerms) -> Tabulated:
+    basis = sum_of_terms.basis
     codes, functions, special = [], [], []
     for i, (column, system) in enumerate(zip(model.schema.columns, basis.systems, strict=True)):
         own = _codes(model, i, N_NODES)
@@ -92,10 +90,10 @@ def _of_terms(model: Model, surface: TermSurface) -> Tabulated:
         functions.append(values[:-2])
         special.append(values[-2:])
     terms = [(block.term, block.index) for block in basis.blocks]
-    return Tabulated(codes, functions, special, terms, list(surface.terms.means), list(surface.terms.roots))
+    return Tabulated(codes, functions, special, terms, list(sum_of_terms.means), list(sum_of_terms.roots))
 
 
-def _of_network(model: Model, surface: NetworkSurface) -> Tabulated:
+def _of_network(model: Model, posterior: NetworkPosterior) -> Tabulated:
     """Values on the grid of every term, and functions that are 1 at one node and 0 at the others."""
     names = model.names
     size = {i: max((len(c) for c in model.clusters if names[i] in c), default=1) for i in range(len(names))}
@@ -114,16 +112,17 @@ def _of_network(model: Model, surface: NetworkSurface) -> Tabulated:
         special.append(np.eye(len(own) + 2)[-2:])
     terms, means, roots = [], [], []
     found = [
-        decompose(surface.network, surface.rows, key=jr.key(surface.seed), output=k) for k in range(surface.n_outputs)
+        decompose(posterior.network, posterior.rows, key=jr.key(posterior.seed), output=k)
+        for k in range(posterior.n_outputs)
     ]
     for term in sorted((t for t in found[0] if t), key=lambda t: (len(t), t)):
         sizes = [len(places[i]) for i in term]
         terms.append((term, np.stack([g.ravel() for g in np.indices(sizes)], axis=1)))
-    for k in range(surface.n_outputs):
+    for k in range(posterior.n_outputs):
         pieces, draws = [np.atleast_1d(found[k][()].mean).ravel()], [found[k][()].draws.reshape(-1, 1)]
         for term, index in terms:
             points = [places[i][index[:, axis]] for axis, i in enumerate(term)]
-            curve = surface.curve(term, points, k, None)
+            curve = posterior.curve(term, points, k, None)
             pieces.append(curve.mean)
             draws.append(curve.draws)
         means.append(np.concatenate(pieces))
@@ -243,7 +242,7 @@ def _likelihood(model: Model) -> dict[str, Any]:
 def _conformal(model: Model) -> list[list[float | None]] | None:
     """Half-widths in sds, by level and target; none where nothing can be promised of what the page predicts."""
     scores = model.conformal
-    if scores is None or isinstance(model.posterior, HybridSurface):
+    if scores is None or model.posterior.remainder is not None:
         return None
     factors = [half_width(scores, level) for level in LEVELS]
     return [[float(v) if np.isfinite(v) else None for v in factor] for factor in factors]

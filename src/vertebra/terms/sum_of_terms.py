@@ -1,7 +1,7 @@
 """A fitted sum of terms: f = c + Σ_T I_T with the joint Gaussian posterior of all coefficients.
 
 Predictions, components and strengths are linear algebra: a product of functions with mean zero lies in one component
-(`systems`), so that I_T is the part of f with the coefficients of T. From a baseline row x⁰, the paper's δ(x⁰), I_T
+(`functions`), so that I_T is the part of f with the coefficients of T. From a baseline row x⁰, the paper's δ(x⁰), I_T
 gathers what all terms that hold T add there: Π_{i∈T} (φ(x_i) − φ(x⁰_i)) Π_{j∉T} φ(x⁰_j).
 """
 
@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 
 from vertebra.machine.threads import cores, results
 from vertebra.terms.evidence import Basis
+from vertebra.terms.linear import Weights
 from vertebra.terms.term import Term, subsets
 
 # Rows evaluated at once, and from which threads share the work.
@@ -86,17 +87,16 @@ class SumOfTerms(NamedTuple):
         self, x: Float[np.ndarray, "n p"], n_draws: int, rng: np.random.Generator
     ) -> Float[np.ndarray, "draws n outputs"]:
         """Draws of f: each one function, at all rows."""
-        coefficients = [self.draw(k, n_draws, rng) for k in range(self.n_outputs)]
+        coefficients = [self.weights(k).draw(n_draws, rng) for k in range(self.n_outputs)]
         parts = []
         for part in _chunks(x):
             phi = self.features(part)
             parts.append(np.stack([(phi @ draws).T for draws in coefficients], axis=2))
         return np.concatenate(parts, axis=1)
 
-    def draw(self, output: int, n_draws: int, rng: np.random.Generator) -> Float[np.ndarray, "m1 draws"]:
-        """Draws of all coefficients."""
-        noise = rng.standard_normal((self.roots[output].shape[1], n_draws))
-        return self.means[output][:, None] + self.roots[output] @ noise
+    def weights(self, output: int) -> Weights:
+        """(c, v) of one output."""
+        return Weights(self.means[output], self.roots[output])
 
     def terms(self, baseline: Float[np.ndarray, " p"] | None = None) -> list[Term]:
         """The terms that are not zero; from a baseline every subset of one may be there."""

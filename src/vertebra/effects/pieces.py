@@ -1,0 +1,156 @@
+"""f of a network as a sum of pieces, its sub-networks, each a function of its own cluster's inputs (Theorem 4)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from vertebra.networks.distributions import Full, LowRank
+from vertebra.networks.keys import fast
+from vertebra.networks.network import Network
+from vertebra.networks.parameters import working
+from vertebra.terms.linear import LinearTerms, Weights
+from vertebra.terms.term import Term
+
+# Points evaluated at once: a round number that keeps the features of a wide network within some hundred megabytes.
+CHUNK = 16384
+
+
+@runtime_checkable
+class Pieces(Protocol):
+    """A sum of functions of few inputs each. Their values have a leading axis, of features or of draws."""
+
+    @property
+    def clusters(self) -> tuple[Term, ...]:
+        """What each piece reads."""
+        ...
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """Those that the output adds."""
+        ...
+
+    def values(self, piece: int, points: np.ndarray, *, pad: bool = False) -> Float[np.ndarray, "leading n"]:
+        """A piece at points (n, |T|) of its own inputs.
+
+        `pad` evaluates a whole chunk each time, so that another number of points needs no other program.
+        """
+        ...
+
+    def mean(self, piece: int, values: Float[np.ndarray, "leading *grid"]) -> Float[np.ndarray, "*grid"]:
+        """The posterior mean of a piece's values, or of what was made of them along the axes."""
+        ...
+
+    def posterior(self, parts: Sequence[tuple[int, np.ndarray]], *, with_draws: bool) -> Any:
+        """Mean, sd and draws of a sum of such values over pieces."""
+        ...
+
+
+class DrawnTerms(NamedTuple):
+    """f that is not linear in its uncertain weights: pieces at draws of them."""
+
+    clusters: tuple[Term, ...]
+    pieces: tuple[int, ...]
+    drawn: Callable[[int, np.ndarray, bool], np.ndarray]  # of piece j at points (n, |T_j|): (draws, n)
+
+    def values(self, piece: int, points: np.ndarray, *, pad: bool = False) -> Float[np.ndarray, "draws n"]:
+        return self.drawn(piece, points, pad)
+
+    def mean(self, piece: int, values: Float[np.ndarray, "draws *grid"]) -> Float[np.ndarray, "*grid"]:
+        return values.mean(axis=0)
+
+    def posterior(self, parts: Sequence[tuple[int, np.ndarray]], *, with_draws: bool):
+        total = np.sum([values for _, values in parts], axis=0)
+        return total.mean(axis=0), total.std(axis=0), total
+
+
+def pieces_of(network: Network, output: int, key: PRNGKeyArray, n_draws: int) -> LinearTerms | DrawnTerms:
+    """The sub-networks that an output adds."""
+    skeleton = network.skeleton
+    width = network.n_outputs // len(skeleton.outputs)
+    block, column = divmod(output, width)
+    about = skeleton.clusters, skeleton.output_parents[block]
+    if network.is_linear_in_v:
+
+        def features(node: int, points: np.ndarray, pad: bool) -> np.ndarray:
+            sub = network.subnetwork(node)
+            values = _by_chunks(lambda columns: _features(sub, columns), points, pad)
+            n_features = len(values) - width
+            return np.concatenate([values[:n_features], values[n_features + column :][:1]])
+
+        seed = np.asarray(jr.key_data(key)).ravel().tolist()
+        return LinearTerms(*about, features, lambda nodes: _top_weights(network, nodes, block, column), n_draws, seed)
+    drawn = _weights(network, jr.split(fast(key), n_draws))
+
+    def at_draws(node: int, points: np.ndarray, pad: bool) -> np.ndarray:
+        sub, levels = network.subnetwork(node), skeleton.ancestors(node)[1:]
+        return _by_chunks(lambda columns: _at_draws(sub, drawn, levels, columns, column), points, pad)
+
+    return DrawnTerms(*about, at_draws)
+
+
+def _by_chunks(
+    of: Callable[[Float[Array, "k n"]], Float[Array, "leading n"]], points: Float[np.ndarray, "n k"], pad: bool
+) -> Float[np.ndarray, "leading n"]:
+    chunks = []
+    for start in range(0, len(points), CHUNK):
+        chunk = points[start : start + CHUNK]
+        size = CHUNK if pad or len(points) > CHUNK else len(chunk)
+        columns = working(np.concatenate([chunk, np.repeat(chunk[-1:], size - len(chunk), axis=0)]).T)
+        chunks.append(np.asarray(of(columns), dtype=np.float64)[:, : len(chunk)])
+    return np.concatenate(chunks, axis=1)
+
+
+@eqx.filter_jit
+def _features(sub, x):
+    phi, offset, _ = sub.top_features(x)
+    return jnp.concatenate([phi[0], offset])
+
+
+@eqx.filter_jit
+def _weights(network, keys):
+    return jax.vmap(network.stack_weights)(keys)
+
+
+@eqx.filter_jit
+def _at_draws(sub, drawn, levels, x, column):
+    def at(weights):
+        own = [w[jnp.asarray(nodes)] for w, nodes in zip(weights, levels, strict=True)]
+        stacks = tuple(stack.at(v) for stack, v in zip(sub.stacks, own, strict=True))
+        return Network(sub.skeleton, stacks).mean(x)[column]
+
+    return jax.lax.map(at, drawn)
+
+
+def _top_weights(network: Network, nodes: Sequence[int], block: int, column: int) -> Weights:
+    """The top weights of some nodes: one after the other, or jointly where the layer is."""
+    top = network.stacks[-1]
+    q: Any = top.function.posterior
+    mean = np.concatenate([np.asarray(top.mean_weights(), np.float64)[node, column] for node in nodes])
+    if top.joint:
+        share = top.n_nodes // q.mean.shape[0]
+        r = q.mean.shape[2] // share
+        factor = np.asarray(jax.vmap(lambda c: c.factor)(q.covariance)[block, column], np.float64)
+        first = block * share
+        chosen = np.concatenate([np.arange((node - first) * r, (node - first + 1) * r) for node in nodes])
+        return Weights(mean, factor.T[chosen])
+    roots = [np.asarray(_root(q, node, column), np.float64) for node in nodes]
+    joined, row, place = np.zeros((len(mean), sum(root.shape[1] for root in roots))), 0, 0
+    for root in roots:
+        joined[row : row + root.shape[0], place : place + root.shape[1]] = root
+        row, place = row + root.shape[0], place + root.shape[1]
+    return Weights(mean, joined)
+
+
+def _root(q: Any, node: int, column: int) -> Float[Array, "r k"]:
+    """R with Σ = R Rᵀ of one node and output."""
+    c = jax.tree.map(lambda leaf: leaf[node], q.covariance)
+    if isinstance(c, Full):
+        return c.factor[column].T
+    diagonal = jnp.exp(c.log_sd[column])[:, None] * jnp.eye(q.mean.shape[2])
+    return jnp.concatenate([diagonal, c.directions[column]], axis=1) if isinstance(c, LowRank) else diagonal
