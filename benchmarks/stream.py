@@ -83,10 +83,6 @@ def fit(kind: str, path: str) -> dict:
     watcher.join()
     x = np.random.default_rng(99).uniform(-1.0, 1.0, (TEST_ROWS, P))
     mean, sd = model.predict_f(pd.DataFrame(x, columns=[f"x{i}" for i in range(P)]))
-    mean, sd = (
-        model.model_.target.centre + model.model_.target.scale * mean[:, 0],
-        model.model_.target.scale * np.sqrt(variance[:, 0]),
-    )
     away = mean - additive_part(x)
     return {
         "rows_from": kind,
