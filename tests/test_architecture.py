@@ -18,7 +18,7 @@ STOREYS = {
     "effects": "notebook grid effect pieces decomposition posterior",
     "models": "settings target rows conformal reading diagnostics calibration remainder evaluation networks model"
     " explanation conclusion additive skeleton",
-    "files": "outputs archive onnx tabulated",
+    "files": "outputs params parts networks posteriors archive onnx tabulated",
     "plot": "figures",
     "pages": "whatif chartdata report",
     "estimators": "estimator regressor classifier explanations additive skeleton loading",
