@@ -1,11 +1,15 @@
 """The house rules, as small tests over the syntax tree."""
 
 import ast
+import importlib.util
 import pathlib
 
 import vertebra
 
 PACKAGE = pathlib.Path(vertebra.__file__).parent
+
+# Where a reader loses the thread: the longest that a file and a function, with its docstring, may be.
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 
 # The storeys from the ground up, and the files of each in order: a file imports only from files before it.
 STOREYS = {
@@ -85,3 +89,20 @@ def test_every_public_name_has_a_docstring():
         thing = getattr(vertebra, name)
         if not name.startswith("_") and callable(thing):
             assert thing.__doc__, name
+
+
+def test_the_picture_is_of_these_imports():
+    place = pathlib.Path(__file__).parents[1] / "docs/storeys.py"
+    spec = importlib.util.spec_from_file_location("storeys", place)
+    storeys = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(storeys)
+    assert storeys.PICTURE.read_text() == storeys.drawn(), "run `python docs/storeys.py`"
+
+
+def test_no_file_and_no_function_needs_a_map():
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text()
+        assert text.count("\n") <= MOST_LINES, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno < MOST_LINES_OF_A_FUNCTION, f"{path}: {node.name}"
