@@ -474,13 +474,7 @@ def _joint(network, nodes, output, width):
 
 def _root(q, node, column):
     """R with Σ = R Rᵀ of one node and output."""
-    c = jax.tree.map(lambda leaf: leaf[node], q.covariance)
-    basis = jnp.eye(q.mean.shape[2])
-    if hasattr(c, "factor"):
-        return c.factor[column].T
-    if hasattr(c, "directions"):
-        return jnp.concatenate([jnp.exp(c.log_sd[column])[:, None] * basis, c.directions[column]], axis=1)
-    return jnp.exp(c.log_sd[column])[:, None] * basis
+    return jax.tree.map(lambda leaf: leaf[node, column][None], q.covariance).square_root()[0]
 
 
 # --- measures ---------------------------------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ from vertebra.machine.checks import check_count, seed_of
 from vertebra.machine.control import Control
 from vertebra.machine.threads import cores
 from vertebra.networks import schemes
-from vertebra.networks.distributions import Gaussian as GaussianPosterior
-from vertebra.networks.network import build
+from vertebra.networks.build import build
+from vertebra.networks.posteriors import Gaussian as GaussianPosterior
 from vertebra.networks.skeleton import Skeleton
 from vertebra.tables.column import in_order
 from vertebra.tables.folds import are_copies, runs_of

@@ -42,7 +42,8 @@ from vertebra.machine import claims
 from vertebra.machine.claims import FINITE, LARGEST, Arrays
 from vertebra.machine.file import BadFile, read, write
 from vertebra.networks import schemes
-from vertebra.networks.network import Network, build, least_size
+from vertebra.networks.build import build, least_size
+from vertebra.networks.network import Network
 from vertebra.networks.skeleton import Skeleton
 from vertebra.tables.column import UNSEEN
 from vertebra.tables.encoding import FARTHEST, Encoding
