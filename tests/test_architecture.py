@@ -15,7 +15,10 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 STOREYS = {
     "machine": "threads devices checks control file claims checkpoint meeting cluster",
     "tables": "column schema weighting folds encoding profile survey parquet passes windows",
-    "networks": "parameters keys skeleton activations kernels distributions blocks network schemes prior",
+    "networks": (
+        "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
+        "layer wiring stack network build schemes prior_functions"
+    ),
     "likelihoods": "densities working predictive",
     "inference": "objective conjugate training fitting",
     "terms": "term polynomials block functions evidence sums search linear sum_of_terms additive group_lasso",

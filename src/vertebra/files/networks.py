@@ -17,7 +17,8 @@ from vertebra.machine import claims
 from vertebra.machine.claims import Arrays
 from vertebra.models.networks import SCHEMES
 from vertebra.networks import schemes
-from vertebra.networks.network import Network, build, least_size
+from vertebra.networks.build import build, least_size
+from vertebra.networks.network import Network
 from vertebra.networks.skeleton import Skeleton
 
 # Layers of a network: more would take minutes to compile.
