@@ -14,14 +14,15 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 # The storeys from the ground up, and the files of each in order: a file imports only from files before it.
 STOREYS = {
     "machine": "threads devices checks control file claims checkpoint meeting cluster",
-    "tables": "column schema weighting folds encoding profile survey parquet passes windows",
+    "tables": "column schema weighting folds encoding profile survey parquet sample known passes streamed windows",
     "networks": (
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
         "layer wiring stack network build schemes prior_functions"
     ),
     "likelihoods": "densities working predictive",
     "inference": "objective conjugate training fitting",
-    "terms": "term polynomials block functions evidence sums search linear sum_of_terms additive group_lasso",
+    "terms": "term polynomials block functions evidence sums structure model score_test search linear sum_of_terms"
+    " latents revision all_rows overconfidence additive group_lasso",
     "effects": "notebook grid effect pieces decomposition posterior",
     "models": "settings target rows conformal reading diagnostics calibration remainder evaluation networks model"
     " explanation conclusion additive skeleton",

@@ -27,7 +27,7 @@ from vertebra.models.evaluation import WORDS, Evaluation, Linear
 from vertebra.tables.encoding import FARTHEST, Encoding
 from vertebra.tables.profile import Marginal, Profile
 from vertebra.tables.schema import Schema
-from vertebra.terms.search import Score, Structure
+from vertebra.terms.structure import Score, Structure
 
 LIKELIHOODS = {k.__name__: k for k in (Gaussian, HeteroscedasticGaussian, StudentT, Poisson, Bernoulli, Categorical)}
 LINEAR_ARRAYS = ("gaps", "scale", "coefficients")

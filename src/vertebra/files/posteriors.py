@@ -14,8 +14,7 @@ from vertebra.machine import claims
 from vertebra.machine.claims import LARGEST, TINY, Arrays
 from vertebra.tables.encoding import FARTHEST, Encoding
 from vertebra.terms.evidence import Basis, Block
-from vertebra.terms.functions import CONSTANT, SEEN, System, rank_curve
-from vertebra.terms.functions import UNSEEN as UNSEEN_FUNCTION
+from vertebra.terms.functions import CONSTANT, NEVER_SEEN, SEEN, System, rank_curve
 from vertebra.terms.sum_of_terms import SumOfTerms
 
 SYSTEM_ARRAYS = ("quantiles", "transform", "knots", "table", "missing", "unseen", "kind", "cost", "offset", "gram")
@@ -124,7 +123,7 @@ def _system_in(value: Any, arrays: Arrays, i: int, n_levels: int) -> System:
     own = claims.whole(value["n_levels"], f"the levels of the system {i}")
     claims.demand(own in (0, n_levels), f"the levels of the system {i}", f"0 or {n_levels}", own)
     far: Any = dict(low=-2.0 * FARTHEST, high=2.0 * FARTHEST)
-    kind = arrays.take(f"{at}kind", None, kind="i", low=CONSTANT, high=UNSEEN_FUNCTION)
+    kind = arrays.take(f"{at}kind", None, kind="i", low=CONSTANT, high=NEVER_SEEN)
     k = len(kind)
     claims.demand(k >= 2 and kind[0] == CONSTANT and kind[1:].min() >= SEEN, f"{at}kind", "a constant and others", kind)
     knots = claims.rising(arrays.take(f"{at}knots", own or None, **far), f"{at}knots", strictly=True)

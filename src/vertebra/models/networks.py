@@ -17,7 +17,7 @@ from vertebra.networks import schemes
 from vertebra.networks.build import build
 from vertebra.networks.posteriors import Gaussian as GaussianPosterior
 from vertebra.networks.skeleton import Skeleton
-from vertebra.tables.passes import StreamedRows
+from vertebra.tables.streamed import StreamedRows
 from vertebra.tables.windows import Windows
 
 # What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
