@@ -15,10 +15,10 @@ STOREYS = {
     "likelihoods": "densities working predictive",
     "inference": "objective conjugate training fitting",
     "terms": "term polynomials block functions evidence sums search sum_of_terms additive group_lasso",
-    "effects": "notebook anova posterior",
+    "effects": "words notebook anova posterior",
     "estimators": "diagnostics calibration remainder evaluation reading prediction explanation steps scikit",
     "files": "outputs archive onnx tabulated",
-    "plot": "figures",
+    "plot": "marks tables maps effects terms structure explanation fit",
     "pages": "whatif chartdata report",
     "cli": "tablefile terminal roles answers holdout demo app __main__",
 }
