@@ -16,7 +16,7 @@ STOREYS = {
     "inference": "objective conjugate training fitting",
     "terms": "term polynomials block functions evidence sums search sum_of_terms additive group_lasso",
     "effects": "words notebook anova posterior",
-    "estimators": "diagnostics calibration remainder evaluation reading prediction explanation steps scikit",
+    "estimators": "scores diagnostics calibration remainder evaluation reading prediction explanation steps scikit",
     "files": "outputs archive onnx tabulated",
     "plot": "marks tables maps effects terms structure explanation fit",
     "pages": "whatif chartdata report",

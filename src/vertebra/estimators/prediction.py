@@ -12,8 +12,9 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
-from vertebra.estimators.evaluation import HELD_OUT, Evaluation, of_classes, of_numbers
+from vertebra.estimators.evaluation import Evaluation, of_classes, of_numbers
 from vertebra.estimators.reading import Rows, TableEstimator
+from vertebra.estimators.scores import Method
 from vertebra.likelihoods.densities import (
     Bernoulli,
     Categorical,
@@ -173,7 +174,7 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         kept, weight = _weighted(sample_weight, matrix, self.weights)
         predictive = self._predictive_of(self._encoding(matrix[kept]))
         rows = Rows(matrix[kept], targets[kept], weight)
-        return self._evaluation(HELD_OUT, predictive, rows, self._linear(rows.matrix))
+        return self._evaluation(Method.HELD_OUT, predictive, rows, self._linear(rows.matrix))
 
     def _evaluation(self, method: str, predictive: Predictive, rows: Rows, linear) -> Evaluation:
         """y and `linear` in the units of the target."""
@@ -325,7 +326,7 @@ class ClassifierPredictions(ClassifierMixin, TableEstimator):
         kept, weight = _weighted(sample_weight, matrix, self.weights)
         predictive = Predictive(self._likelihood, *self._surface.moments(self._encoding(matrix[kept])))
         rows = Rows(matrix[kept], self._codes(y[kept])[:, None], weight)
-        return self._evaluation(HELD_OUT, predictive, rows, self._linear(rows.matrix))
+        return self._evaluation(Method.HELD_OUT, predictive, rows, self._linear(rows.matrix))
 
     def _evaluation(self, method: str, predictive: Predictive, rows: Rows, linear) -> Evaluation:
         """y holds the codes of the classes."""

@@ -196,7 +196,7 @@ class TableEstimator(BaseEstimator):
         found, seen = self.diagnostics_, self.evaluation_
         terms = getattr(self, "effects", None)
         effects = None if terms is None else terms()
-        accuracy, method = (None, "") if seen is None else (seen.table(), f"{seen.method}, {seen.n} rows")
+        accuracy, method = (None, "") if seen is None else (seen.table(), f"{seen.method.words}, {seen.n} rows")
         return answer(type(self).__name__, found.verdict, accuracy, method, effects, found.warnings)
 
     def __sklearn_is_fitted__(self) -> bool:

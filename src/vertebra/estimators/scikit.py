@@ -15,9 +15,6 @@ from vertebra.effects.posterior import N_DRAWS, HybridSurface, NetworkSurface, T
 from vertebra.estimators.calibration import noise
 from vertebra.estimators.diagnostics import check_memory, concurvity, copy_words, is_noisier
 from vertebra.estimators.evaluation import (
-    BOTH_LEFT_OUT,
-    FOLD_LEFT_OUT,
-    LEFT_OUT,
     cross_fitted,
     losses,
     losses_of_logits,
@@ -26,6 +23,7 @@ from vertebra.estimators.explanation import Explanations
 from vertebra.estimators.prediction import LIKELIHOODS, ClassifierPredictions, RegressorPredictions
 from vertebra.estimators.reading import MOST_LEVELS, Rows, Targets, marginal_rows
 from vertebra.estimators.remainder import blend, is_something_left
+from vertebra.estimators.scores import Method
 from vertebra.estimators.steps import (
     SCHEMES,
     Outcome,
@@ -170,7 +168,7 @@ class _Additive(Explanations, TrainedEstimator):
             notes = ["fitted in closed form: nothing was trained by steps of a gradient.", *notes]
             warnings: list[str] = []
             predictive: Predictive | None = Predictive(self._likelihood, *found.left_out)
-            method = LEFT_OUT
+            method = Method.LEFT_OUT
             if everything is not None:
                 notes.append(f"terms were sought in {len(x):,} of the rows, and fitted to all {everything.n_rows:,}.")
             if self.scheme != "auto" and found.clusters:
@@ -193,10 +191,10 @@ class _Additive(Explanations, TrainedEstimator):
             same = {i: first for i, first in copies_of(rows.matrix).items() if first in acting}
             warnings += copy_words(same, names)
         if control.ended:
-            warnings.append(f"{control.ended}: some terms, or a remainder, may not have been looked for.")
+            warnings.append(f"{control.why}: some terms, or a remainder, may not have been looked for.")
         if not found.clusters and isinstance(self._surface, TermSurface):
             notes.append("no input was found to act: predictions are the mean.")
-        return Outcome(predictive, notes, warnings, method, rows, linear)
+        return Outcome(predictive, notes, warnings, method, rows, linear, control.ended)
 
     def _by_linear(self, rows: Rows) -> Float[np.ndarray, "n k"]:
         """What linear models say of the rows that each was fitted without: in the units of y, or logits."""
@@ -275,7 +273,7 @@ class _Additive(Explanations, TrainedEstimator):
         about = both.share, both.sizes, both.probability
         self._surface = HybridSurface(terms, networks, encoding, *about, had_gaps)
         predictive = Predictive(self._likelihood, both.said.mean, both.said.variance + both.said.fewer)
-        return predictive, BOTH_LEFT_OUT, network_words(fitted)[1]
+        return predictive, Method.BOTH_LEFT_OUT, network_words(fitted)[1]
 
     def _fit_scheme(self, clusters, likelihood: Likelihood, x, y, weight, control: Control, stream) -> Fitted:
         settings = SCHEMES[self.scheme]
@@ -552,17 +550,17 @@ class _Skeleton(TrainedEstimator):
         self.skeleton_ = skeleton
         notes, warnings = network_words(fitted)
         if control.ended:
-            warnings.append(f"{control.ended}: train longer for a better fit.")
+            warnings.append(f"{control.why}: train longer for a better fit.")
         if scheme != "deep_ensemble":
             self._surface = NetworkSurface(fitted.network, marginal_rows(x, rows.weight), seed, scheme, widths)
             self._likelihood = fitted.likelihood
-            return Outcome(None, notes, warnings, rows=rows)
+            return Outcome(None, notes, warnings, rows=rows, ended=control.ended)
         self._surface, said = ensemble_of(fitted, x, y, rows.weight, about=(seed, scheme, widths))
         asked = self.likelihood  # type: ignore[attr-defined]
         self._likelihood = noise(said, y, rows.weight, kinds=("gaussian", "student_t") if asked == "auto" else (asked,))
         notes.append(f"{len(fitted.networks)} networks are averaged; the noise is from rows they had not seen.")
         predictive = Predictive(self._likelihood, said.mean, said.variance + said.fewer)
-        return Outcome(predictive, notes, warnings, FOLD_LEFT_OUT, rows)
+        return Outcome(predictive, notes, warnings, Method.FOLD_LEFT_OUT, rows, ended=control.ended)
 
     def _shape(self, n_inputs: int, usual: Sequence[int], activation: str) -> tuple[list[int], Skeleton]:
         """The widths below the outputs, and the skeleton: a chain over all inputs unless one is given."""

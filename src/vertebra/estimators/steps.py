@@ -13,15 +13,16 @@ from threadpoolctl import threadpool_limits
 from vertebra.effects.posterior import EnsembleSurface
 from vertebra.estimators.calibration import LeftOut, doubt, left_out
 from vertebra.estimators.diagnostics import coverage_words, summary, uneven_noise, worse_than_linear
-from vertebra.estimators.evaluation import LEFT_OUT, cross_fitted, fit_linear
+from vertebra.estimators.evaluation import cross_fitted, fit_linear
 from vertebra.estimators.reading import Rows, TableEstimator, Targets, are_equal, canonical, target_names
+from vertebra.estimators.scores import Method
 from vertebra.inference.fitting import Fitted, Progress, fit, fit_stream
 from vertebra.likelihoods.densities import Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine import cluster
 from vertebra.machine.checkpoint import Checkpoint
 from vertebra.machine.checks import check_count, seed_of
-from vertebra.machine.control import Control
+from vertebra.machine.control import Control, Ended
 from vertebra.machine.threads import cores
 from vertebra.networks import schemes
 from vertebra.networks.distributions import Gaussian as GaussianPosterior
@@ -142,9 +143,10 @@ class Outcome(NamedTuple):
     left_out: Predictive | None
     notes: list[str]
     warnings: list[str]
-    method: str = LEFT_OUT  # how they were left out
+    method: Method = Method.LEFT_OUT  # how they were left out
     rows: Any = None  # those that it looked at: all, or a sample of them
     linear: Any = None  # what linear models say of them, fold by fold; worked out where it is not known
+    ended: Ended | None = None
 
 
 def conclude(model: Any, meant: Weighting, weight: float, outcome: Outcome, n_classes: int = 0) -> None:
@@ -174,7 +176,7 @@ def conclude(model: Any, meant: Weighting, weight: float, outcome: Outcome, n_cl
             away = outcome.left_out.away((rows.y - model._y_mean) / model._y_scale)
             names = [column.name for column in model.schema_.columns]
             warnings += uneven_noise(away, rows.matrix, names, model.target_names_)
-    model.diagnostics_ = summary(notes, warnings, figures)
+    model.diagnostics_ = summary(notes, warnings, figures, outcome.ended)
 
 
 def fit_regressor(model: Any, X, y, sample_weight, fit_rows: Callable[[Rows, StreamedRows | None], Outcome]) -> None:

@@ -20,13 +20,14 @@ import numpy as np
 
 from vertebra.effects.posterior import N_DRAWS, EnsembleSurface, HybridSurface, NetworkSurface, TermSurface
 from vertebra.estimators.diagnostics import Diagnostics
-from vertebra.estimators.evaluation import WORDS, Evaluation, Linear
+from vertebra.estimators.evaluation import Evaluation, Linear
 from vertebra.estimators.scikit import (
     AdditiveClassifier,
     AdditiveRegressor,
     SkeletonClassifier,
     SkeletonRegressor,
 )
+from vertebra.estimators.scores import METHOD_WORDS, SCORE_WORDS, Method
 from vertebra.estimators.steps import SCHEMES
 from vertebra.inference.conjugate import closed_form, has_closed_form, n_joint_features
 from vertebra.likelihoods.densities import (
@@ -40,6 +41,7 @@ from vertebra.likelihoods.densities import (
 )
 from vertebra.machine import claims
 from vertebra.machine.claims import FINITE, LARGEST, Arrays
+from vertebra.machine.control import Ended
 from vertebra.machine.file import BadFile, read, write
 from vertebra.networks import schemes
 from vertebra.networks.network import Network, build, least_size
@@ -94,6 +96,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             "notes": list(model.diagnostics_.notes),
             "warnings": list(model.diagnostics_.warnings),
             "figures": {k: v for k, v in model.diagnostics_.figures.items() if math.isfinite(v)},
+            **({} if model.diagnostics_.ended is None else {"ended": model.diagnostics_.ended.value}),
         },
     }
     header["profile"] = _profile_out(model._profile, arrays)
@@ -101,7 +104,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     arrays |= {f"linear/{name}": getattr(model._linear, name) for name in LINEAR_ARRAYS}
     if (seen := model.evaluation_) is not None:
         header["evaluation"] = {
-            "method": seen.method,
+            "method": seen.method.value,
             "n": seen.n,
             "scores": {who: {k: _json_number(v) for k, v in own.items()} for who, own in seen.scores.items()},
             "calibration": seen.calibration,
@@ -351,14 +354,17 @@ def _classes_in(value: Any) -> np.ndarray:
 
 
 def _diagnostics_in(value: Any) -> Diagnostics:
-    claims.record(value, "diagnostics", ("verdict", "notes", "warnings", "figures"))
+    claims.record(value, "diagnostics", ("verdict", "notes", "warnings", "figures"), ("ended",))
     figures = value["figures"]
     claims.demand(isinstance(figures, dict), "the figures of the diagnostics", "an object", figures)
+    ended = value.get("ended")
+    claims.demand(ended in (None, *Ended), "the end of the fit", f"one of {', '.join(Ended)}", ended)
     return Diagnostics(
         claims.text(value["verdict"], "the verdict"),
         tuple(claims.texts(value["notes"], "the notes")),
         tuple(claims.texts(value["warnings"], "the warnings")),
         {k: claims.number(v, f"the figure {k[:100]}") for k, v in figures.items()},
+        None if ended is None else Ended(ended),
     )
 
 
@@ -436,11 +442,12 @@ def _evaluation_in(value: Any, n_targets: int) -> Evaluation:
     for name in (name for own in scores.values() for name in own):
         score, _, target = name.partition(" ")
         is_target = not target or (target.isdecimal() and len(target) < 9 and int(target) < n_targets)
-        claims.demand(score in {*WORDS, "accuracy"} and is_target, "a score", "known", name)
+        claims.demand(score in SCORE_WORDS and is_target, "a score", "known", name)
     seen = claims.number(value["n"], "the number of rows evaluated", 0)
-    return Evaluation(
-        claims.text(value["method"], "the method"), int(seen) if seen.is_integer() else seen, scores, calibration
-    )
+    method = claims.text(value["method"], "the method")
+    known = {each.value: each for each in Method} | {words: each for each, words in METHOD_WORDS.items()}
+    claims.demand(method in known, "the method", f"one of {', '.join(Method)}", method)
+    return Evaluation(known[method], int(seen) if seen.is_integer() else seen, scores, calibration)
 
 
 def _structure_out(structure: Structure) -> dict[str, Any]:
