@@ -23,11 +23,11 @@ STOREYS = {
     "inference": "objective conjugate training fitting",
     "terms": "term polynomials block functions evidence sums structure model score_test search linear sum_of_terms"
     " latents revision all_rows overconfidence additive group_lasso",
-    "effects": "notebook grid effect pieces decomposition posterior",
-    "models": "settings target rows conformal reading diagnostics calibration remainder evaluation networks model"
-    " explanation conclusion additive skeleton",
+    "effects": "words notebook grid effect pieces decomposition posterior",
+    "models": "settings target rows conformal reading scores diagnostics calibration remainder evaluation networks"
+    " model explanation conclusion additive skeleton",
     "files": "outputs params parts networks posteriors archive onnx tabulated",
-    "plot": "figures",
+    "plot": "marks tables maps effects terms structure explanation fit",
     "pages": "whatif chartdata report",
     "estimators": "estimator regressor classifier explanations additive skeleton loading",
     "cli": "tablefile terminal roles answers holdout demo app __main__",

@@ -175,7 +175,7 @@ def test_the_settings_reach_the_estimator(folder, tmp_path):
     assert (model.likelihood, model.conformal, model.random_state, model.time_budget) == ("student_t", True, 3, 60)
     assert model.schema_.sources == ("size", "district", "built")
     assert [column.kind for column in model.schema_.columns] == ["number", "category", "category"]
-    assert model.evaluation_ is None or "left out in turn" in model.evaluation_.method
+    assert model.evaluation_ is None or "left out in turn" in model.evaluation_.method.words
 
 
 def test_weights_are_those_of_the_rows(tmp_path):
@@ -669,7 +669,7 @@ def test_accuracy_is_not_that_of_a_first_fit_that_ran_out_of_time(folder, tmp_pa
     assert done.exit_code == 0, done.output
     assert "The first fit ran out of time: accuracy is of each row left out in turn." in done.stdout
     assert "vertebra: warning: AdditiveRegressor: the time budget of 0.0005 s was spent" in done.stderr
-    assert "left out in turn" in vb.load(tmp_path / "model.vertebra").evaluation_.method
+    assert "left out in turn" in vb.load(tmp_path / "model.vertebra").evaluation_.method.words
 
 
 def test_names_that_look_like_markup_print_as_they_are(tmp_path):

@@ -15,8 +15,9 @@ from vertebra.likelihoods.predictive import Predictive, sample_of
 from vertebra.machine.checks import check_count, check_level
 from vertebra.models.conformal import half_width
 from vertebra.models.diagnostics import Diagnostics
-from vertebra.models.evaluation import HELD_OUT, Evaluation, Linear, of_classes, of_numbers
+from vertebra.models.evaluation import Evaluation, Linear, of_classes, of_numbers
 from vertebra.models.rows import Rows
+from vertebra.models.scores import Method
 from vertebra.models.settings import LIKELIHOODS
 from vertebra.models.target import Target, as_numbers
 from vertebra.networks.skeleton import Skeleton
@@ -194,11 +195,11 @@ class Model:
         values = self.target.codes(values[kept])[:, None] if self.is_classifier else values[kept]
         rows = Rows(matrix[kept], values, weight)
         return self.evaluation_of(
-            HELD_OUT, self.predictive_of(self.encoding(rows.matrix)), rows, self.linear(rows.matrix)
+            Method.HELD_OUT, self.predictive_of(self.encoding(rows.matrix)), rows, self.linear(rows.matrix)
         )
 
     def evaluation_of(
-        self, method: str, predictive: Predictive, rows: Rows, linear: Float[np.ndarray, "n k"]
+        self, method: Method, predictive: Predictive, rows: Rows, linear: Float[np.ndarray, "n k"]
     ) -> Evaluation:
         """Scores of predictions of rows, whose y and `linear` are in the units of the target, or codes and logits."""
         if self.is_classifier:

@@ -16,9 +16,10 @@ import pandas as pd
 
 from vertebra.likelihoods.densities import Poisson
 from vertebra.machine.file import libraries, put
-from vertebra.models.evaluation import LEFT_OUT, Evaluation, score_words
+from vertebra.models.evaluation import Evaluation
 from vertebra.models.explanation import effects
 from vertebra.models.model import Model
+from vertebra.models.scores import Method, ScoreName
 from vertebra.pages.chartdata import MOST_CHARTS, charts
 from vertebra.pages.whatif import tables
 from vertebra.tables.profile import Marginal
@@ -132,7 +133,7 @@ def _how_good(model: Model, evaluation: Evaluation | None) -> list[str]:
     if evaluation is None:
         return ["Not measured: give <code>report</code> rows that were not fitted."]
     own = evaluation.scores["model"]
-    where = f"{escape(evaluation.method)}, {evaluation.n:,} rows"
+    where = f"{escape(evaluation.method.words)}, {evaluation.n:,} rows"
     if "log_loss" in own:
         other = evaluation.scores["linear"]
         said = f"{_percent(own['accuracy'])} of the rows get the right class"
@@ -299,7 +300,7 @@ def _accuracy(model: Model, evaluation: Evaluation | None) -> str:
     if evaluation is None:
         return "<p>Not measured. <code>model.report(path, X, y)</code> measures it on rows that were not fitted.</p>"
     names = list(evaluation.scores["model"])
-    head = "".join(f"<th>{escape(score_words(name, model.target.names))}</th>" for name in names)
+    head = "".join(f"<th>{escape(ScoreName.read(name).words(model.target.names))}</th>" for name in names)
     rows = []
     for who, scores in evaluation.scores.items():
         cells = "".join(f"<td>{_number(scores[name]) if name in scores else '–'}</td>" for name in names)
@@ -310,7 +311,7 @@ def _accuracy(model: Model, evaluation: Evaluation | None) -> str:
         else "Of intervals at every level: how many rows lay inside, beside what was said."
     )
     return (
-        f"<p>On {evaluation.n:,} rows: {escape(evaluation.method)}.</p>"
+        f"<p>On {evaluation.n:,} rows: {escape(evaluation.method.words)}.</p>"
         f'<div class="wide"><table><thead><tr><th></th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
         f"<h3>Does it mean what it says?</h3>"
         f"<p>{said} Points on the dotted line mean yes; bars are 95 % limits of chance.</p>"
@@ -430,7 +431,7 @@ def _limits(model: Model, evaluation: Evaluation | None, asked: Mapping[str, Any
         "Beyond the values seen nothing is known: the panel stays at the edge of them.",
         "Bands around effects are of the effect. A single outcome varies more: that is the interval of a prediction.",
     ]
-    if evaluation is not None and evaluation.method == LEFT_OUT:
+    if evaluation is not None and evaluation.method is Method.LEFT_OUT:
         texts.append(
             "Accuracy was measured on every row with that row left out, but the terms had been chosen with it: on new "
             "rows expect it a little worse, most of all with few rows and many inputs."
