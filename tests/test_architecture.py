@@ -20,7 +20,7 @@ STOREYS = {
         "layer wiring stack network build schemes prior_functions"
     ),
     "likelihoods": "densities working predictive",
-    "inference": "objective conjugate training fitting",
+    "inference": "objective conjugate rows training arguments draws settings outcome run fitting",
     "terms": "term polynomials block functions evidence sums search linear sum_of_terms additive group_lasso",
     "effects": "notebook grid effect pieces decomposition posterior",
     "models": "settings target rows conformal reading diagnostics calibration remainder evaluation networks model"

@@ -16,7 +16,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from vertebra.inference.fitting import History
+from vertebra.inference.outcome import History
 from vertebra.networks.blocks import InducingPointBlock, RandomFeatureBlock
 from vertebra.networks.layer import Layer
 from vertebra.networks.skeleton import Skeleton
