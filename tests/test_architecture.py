@@ -12,7 +12,8 @@ STOREYS = {
     "machine": "threads devices checks control file claims checkpoint meeting cluster",
     "tables": "column schema weighting folds encoding profile survey parquet passes windows",
     "networks": "parameters keys skeleton activations kernels distributions blocks network schemes prior",
-    "likelihoods": "densities working predictive",
+    "likelihoods": "quadrature densities quantiles likelihood continuous discrete "
+    "gaussian_rows working_responses predictive",
     "inference": "objective conjugate training fitting",
     "terms": "term polynomials block functions evidence sums search sum_of_terms additive group_lasso",
     "effects": "notebook anova posterior",

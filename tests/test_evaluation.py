@@ -9,8 +9,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 import vertebra as vb
 from vertebra.estimators.evaluation import LEVELS, cross_fitted, fit_linear, of_classes, of_numbers
 from vertebra.likelihoods import Gaussian, Poisson, StudentT
+from vertebra.likelihoods.gaussian_rows import Response, left_out
 from vertebra.likelihoods.predictive import Predictive
-from vertebra.likelihoods.working import Response, left_out
 
 
 def test_leaving_a_row_out_in_closed_form_is_leaving_it_out(rng):

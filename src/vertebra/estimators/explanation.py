@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from vertebra.effects.posterior import HybridSurface, NetworkSurface, TermSurface
 from vertebra.estimators.reading import TableEstimator
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.machine.checks import check_level
 from vertebra.tables.schema import date
 from vertebra.terms.search import Structure, discoveries, probabilities

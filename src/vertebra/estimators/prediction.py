@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 
 from vertebra.estimators.evaluation import HELD_OUT, Evaluation, of_classes, of_numbers
 from vertebra.estimators.reading import Rows, TableEstimator
-from vertebra.likelihoods.densities import (
+from vertebra.likelihoods import (
     Bernoulli,
     Categorical,
     Gaussian,
@@ -23,7 +23,7 @@ from vertebra.likelihoods.densities import (
     Poisson,
     StudentT,
 )
-from vertebra.likelihoods.predictive import Predictive, sample_of
+from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.checks import check_count, check_level, seed_of
 from vertebra.tables.column import target_fault
 from vertebra.tables.passes import StreamedRows
@@ -138,7 +138,7 @@ class RegressorPredictions(RegressorMixin, TableEstimator):
         check_count(n_samples=n_samples)
         seed = seed_of(random_state)
         f = self._surface.sample(x, n_samples, seed)
-        draws = np.moveaxis(self._y_mean + self._y_scale * sample_of(self._likelihood, f, seed), 0, 1)
+        draws = np.moveaxis(self._y_mean + self._y_scale * self._likelihood.numpy_sample(f, seed), 0, 1)
         return draws[..., 0] if self._single else draws
 
     def log_prob(self, X: Any, y: Any) -> Any:

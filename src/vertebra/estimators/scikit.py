@@ -37,9 +37,9 @@ from vertebra.estimators.steps import (
     threads,
 )
 from vertebra.inference.fitting import Fitted
-from vertebra.likelihoods.densities import Gaussian, Likelihood
+from vertebra.likelihoods import Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
-from vertebra.likelihoods.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
+from vertebra.likelihoods.working_responses import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
 from vertebra.machine.checks import check_count, seed_of
 from vertebra.machine.control import Control
 from vertebra.networks import schemes

@@ -16,7 +16,7 @@ from vertebra.estimators.diagnostics import coverage_words, summary, uneven_nois
 from vertebra.estimators.evaluation import LEFT_OUT, cross_fitted, fit_linear
 from vertebra.estimators.reading import Rows, TableEstimator, Targets, are_equal, canonical, target_names
 from vertebra.inference.fitting import Fitted, Progress, fit, fit_stream
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine import cluster
 from vertebra.machine.checkpoint import Checkpoint

@@ -29,7 +29,7 @@ from vertebra.estimators.scikit import (
 )
 from vertebra.estimators.steps import SCHEMES
 from vertebra.inference.conjugate import closed_form, has_closed_form, n_joint_features
-from vertebra.likelihoods.densities import (
+from vertebra.likelihoods import (
     Bernoulli,
     Categorical,
     Gaussian,

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from vertebra.effects.posterior import HybridSurface, TermSurface
 from vertebra.estimators.explanation import Explanations
 from vertebra.estimators.prediction import ClassifierPredictions
-from vertebra.likelihoods.densities import Bernoulli, Categorical, Gaussian, StudentT
+from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.file import put
 from vertebra.tables.column import BOOLEAN_WORDS, MISSING_WORDS, UNSEEN, Column

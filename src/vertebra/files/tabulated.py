@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from vertebra.effects.posterior import TermSurface
 from vertebra.estimators.explanation import Explanations
-from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
+from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.machine.file import put
 from vertebra.serving import FORMAT, LARGEST
 from vertebra.tables.column import BOOLEAN_WORDS, MISSING_WORDS

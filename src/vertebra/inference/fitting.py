@@ -35,7 +35,7 @@ from vertebra.inference.training import (
     start,
     streamed,
 )
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.machine import cluster
 from vertebra.machine.checkpoint import Checkpoint, Entry
 from vertebra.machine.devices import apart, cut, everywhere, home, is_key, mesh_for, padded

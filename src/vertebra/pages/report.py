@@ -17,7 +17,7 @@ import pandas as pd
 
 from vertebra.effects.posterior import HybridSurface
 from vertebra.estimators.evaluation import LEFT_OUT, Evaluation, score_words
-from vertebra.likelihoods.densities import Poisson
+from vertebra.likelihoods import Poisson
 from vertebra.machine.file import libraries, put
 from vertebra.pages.chartdata import MOST_CHARTS, charts
 from vertebra.pages.whatif import tables

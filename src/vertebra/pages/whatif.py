@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from vertebra.effects.anova import decompose
 from vertebra.effects.posterior import HybridSurface, NetworkSurface, TermSurface
 from vertebra.estimators.prediction import conformal_factor
-from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
+from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.likelihoods.densities import Likelihood
-from vertebra.likelihoods.working import Classes, Plain, Response, Working, between, left_out
+from vertebra.likelihoods import Likelihood
+from vertebra.likelihoods.gaussian_rows import Response, between, left_out
+from vertebra.likelihoods.working_responses import Classes, Plain, Working
 from vertebra.machine.threads import CHUNK
 from vertebra.tables.folds import folds_of
 from vertebra.tables.profile import copies_of
