@@ -19,7 +19,8 @@ STOREYS = {
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
         "layer wiring stack network build schemes prior_functions"
     ),
-    "likelihoods": "densities working predictive",
+    "likelihoods": "quadrature densities quantiles likelihood continuous discrete gaussian_rows working_responses"
+    " predictive",
     "inference": "objective conjugate rows training arguments draws settings outcome run fitting",
     "terms": "term polynomials block functions evidence sums structure model score_test search linear sum_of_terms"
     " latents revision all_rows overconfidence additive group_lasso",

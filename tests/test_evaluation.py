@@ -8,8 +8,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import vertebra as vb
 from vertebra.likelihoods import Gaussian, Poisson, StudentT
+from vertebra.likelihoods.gaussian_rows import Response, left_out
 from vertebra.likelihoods.predictive import Predictive
-from vertebra.likelihoods.working import Response, left_out
 from vertebra.models.evaluation import LEVELS, cross_fitted, fit_linear, of_classes, of_numbers
 from vertebra.models.scores import Method
 

@@ -17,7 +17,7 @@ from vertebra.effects.posterior import EnsemblePosterior, NetworkPosterior
 from vertebra.inference import Diverged, run, training
 from vertebra.inference.objective import minibatch_elbo, step_noise
 from vertebra.inference.rows import Data, arrange, minibatch_of
-from vertebra.likelihoods.predictive import Predictive, sample_of
+from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine import file as storage
 from vertebra.machine.devices import padded_size
 
@@ -641,8 +641,10 @@ def predictions():
         "draws of an ensemble": lambda x: np.moveaxis(ensemble.sample(x, 3, 0), 1, 0),
         "noise of Student's t": lambda x: predictive(vb.StudentT(1.0), x).aleatoric(),
         "doubt about counts": lambda x: predictive(vb.Poisson(), x).epistemic(),
-        "draws of counts": lambda x: sample_of(vb.Poisson(), x[None, :, :1], 0)[0, :, 0] * 0.0,  # drawn anew each time
-        "draws of Student's t": lambda x: sample_of(vb.StudentT(1.0), x[None, :, :1], 0)[0, :, 0] * 0.0,
+        "draws of counts": lambda x: (
+            vb.Poisson().numpy_sample(x[None, :, :1], 0)[0, :, 0] * 0.0
+        ),  # drawn anew each time
+        "draws of Student's t": lambda x: vb.StudentT(1.0).numpy_sample(x[None, :, :1], 0)[0, :, 0] * 0.0,
     }
 
 

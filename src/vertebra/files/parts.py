@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vertebra.likelihoods.densities import (
+from vertebra.likelihoods import (
     Bernoulli,
     Categorical,
     Gaussian,

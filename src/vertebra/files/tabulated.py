@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
+from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.machine.file import put
 from vertebra.models.model import Model
 from vertebra.serving import FORMAT, LARGEST

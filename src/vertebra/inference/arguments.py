@@ -9,7 +9,7 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from vertebra.inference.rows import stand_in
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.networks.network import Network
 
 

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from vertebra.likelihoods.densities import Gaussian as GaussianLikelihood
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Gaussian as GaussianLikelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.machine.threads import Sums, added
 from vertebra.networks.covariances import Full
 from vertebra.networks.network import Network
@@ -42,7 +42,7 @@ def has_closed_form(network: Network, likelihood: Likelihood) -> bool:
         and network.stacks[-1].log_noise is None
         and network.skeleton.adds_runs
         and isinstance(likelihood, GaussianLikelihood)
-        and not overridden(likelihood, GaussianLikelihood, ("log_prob", "expected_log_prob", "scale"))
+        and not overridden(likelihood, GaussianLikelihood, ("log_prob", "expected_log_prob", "scale", "split"))
     )
 
 

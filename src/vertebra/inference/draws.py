@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from vertebra.inference.arguments import as_inputs, as_networks, as_rows
 from vertebra.inference.objective import minibatch_elbo, step_noise
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.machine.checks import check_count
 from vertebra.machine.devices import cut, padded
 from vertebra.networks.keys import fast

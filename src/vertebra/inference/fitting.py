@@ -15,7 +15,7 @@ from vertebra.inference.outcome import Fitted
 from vertebra.inference.rows import Data, Window, arrange, streamed
 from vertebra.inference.run import Callback, Run
 from vertebra.inference.settings import Settings
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.machine.checkpoint import Checkpoint
 from vertebra.machine.devices import everywhere
 from vertebra.networks.keys import fast

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.networks.network import Network
 
 

@@ -20,7 +20,7 @@ from vertebra.inference.outcome import Diverged, Fitted, History, Progress
 from vertebra.inference.rows import Data, Scored
 from vertebra.inference.settings import Settings
 from vertebra.inference.training import ADAM, MAX_RETRIES, RETRY_FACTOR, Plan, State, advance, score_of, start
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.machine import cluster
 from vertebra.machine.checkpoint import Checkpoint, Entry
 from vertebra.machine.devices import apart, everywhere, home, is_key, mesh_for

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from vertebra.inference.objective import Counted, StepNoise, minibatch_elbo, step_noise
 from vertebra.inference.rows import Data, Minibatch, Scored, minibatch_of
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.networks.network import Network
 from vertebra.networks.stack import root
 

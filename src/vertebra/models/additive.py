@@ -10,9 +10,9 @@ from threadpoolctl import threadpool_limits
 
 from vertebra.effects.decomposition import N_DRAWS
 from vertebra.effects.posterior import NetworkPosterior, Remainder, TermsPosterior
-from vertebra.likelihoods.densities import Bernoulli, Categorical, Gaussian, Likelihood
+from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
-from vertebra.likelihoods.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
+from vertebra.likelihoods.working_responses import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
 from vertebra.machine.control import Control
 from vertebra.machine.threads import cores
 from vertebra.models.calibration import noise

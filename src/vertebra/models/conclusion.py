@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vertebra.effects.posterior import Posterior
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.control import Ended
 from vertebra.models.conformal import in_order

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 
-from vertebra.likelihoods.densities import Bernoulli, Categorical
+from vertebra.likelihoods import Bernoulli, Categorical
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.models.scores import Method, ScoreName
 from vertebra.tables.encoding import MOST_LEVELS

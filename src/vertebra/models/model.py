@@ -10,8 +10,8 @@ from jaxtyping import Float
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
 from vertebra.effects.posterior import Posterior
-from vertebra.likelihoods.densities import Likelihood
-from vertebra.likelihoods.predictive import Predictive, sample_of
+from vertebra.likelihoods import Likelihood
+from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.checks import check_count, check_level
 from vertebra.models.conformal import half_width
 from vertebra.models.diagnostics import Diagnostics
@@ -160,7 +160,7 @@ class Model:
         x = self.x(X)
         check_count(n_samples=n_samples)
         f = self.posterior.sample(x, n_samples, seed)
-        draws = np.moveaxis(self.target.in_units(sample_of(self.likelihood, f, seed)), 0, 1)
+        draws = np.moveaxis(self.target.in_units(self.likelihood.numpy_sample(f, seed)), 0, 1)
         return self.target.shaped(draws)
 
     def probabilities(self, X: Any) -> Float[np.ndarray, "n classes"]:

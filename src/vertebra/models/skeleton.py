@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vertebra.effects.posterior import NetworkPosterior
-from vertebra.likelihoods.densities import Bernoulli, Categorical, Gaussian, Likelihood
+from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.models.additive import threads
 from vertebra.models.calibration import noise

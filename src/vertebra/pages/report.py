@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from vertebra.likelihoods.densities import Poisson
+from vertebra.likelihoods import Poisson
 from vertebra.machine.file import libraries, put
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.explanation import effects

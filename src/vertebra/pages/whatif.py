@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from vertebra.effects.decomposition import decompose
 from vertebra.effects.posterior import NetworkPosterior
-from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
+from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.models.conformal import half_width
 from vertebra.models.model import Model
