@@ -14,7 +14,7 @@ STOREYS = {
     "networks": "parameters keys skeleton activations kernels distributions blocks network schemes prior",
     "likelihoods": "densities working predictive",
     "inference": "objective conjugate training fitting",
-    "terms": "term polynomials block functions evidence sums search linear sum_of_terms additive group_lasso",
+    "terms": "term polynomials functions evidence sums search linear sum_of_terms block additive group_lasso",
     "effects": "notebook grid effect pieces decomposition posterior",
     "models": "settings target rows conformal reading diagnostics calibration remainder evaluation networks model"
     " explanation conclusion additive skeleton",

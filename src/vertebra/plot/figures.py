@@ -20,7 +20,7 @@ from vertebra.inference.fitting import History
 from vertebra.networks.blocks import InducingPointBlock, RandomFeatureBlock
 from vertebra.networks.network import Layer
 from vertebra.networks.skeleton import Skeleton
-from vertebra.terms.block import PolynomialBlock
+from vertebra.terms.block import BasisBlock
 from vertebra.terms.term import term_label
 
 # Okabe & Ito's colours, told apart also by the colour-blind; what must be told apart in grey differs in form too.
@@ -844,7 +844,7 @@ def _round_label(ax: Axes, label: str, angle: float, away: float, *, turned: boo
 
 def _blocks(layer: Layer) -> str:
     """Such as "RB 100 + FB 3"."""
-    short = {RandomFeatureBlock: "RB", InducingPointBlock: "IPB", PolynomialBlock: "PB"}
+    short = {RandomFeatureBlock: "RB", InducingPointBlock: "IPB", BasisBlock: "BB"}
     names = [f"{short.get(type(block), type(block).__name__)} {block.r}" for block in layer.features]
     return " + ".join([*names, f"FB {layer.width}"])
 
