@@ -16,8 +16,9 @@ import numpy as np
 from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.metrics import calibration_error
 from vertebra.terms.functions import system_of
-from vertebra.terms.search import probabilities, search
-from vertebra.terms.sums import Rows
+from vertebra.terms.search import search
+from vertebra.terms.structure import probabilities
+from vertebra.terms.sums import RowSums
 
 N_ROWS, SEEDS, NOISE_SEEDS = (300, 1000), range(12), range(50)
 RESULTS = pathlib.Path(__file__).parent / "results" / "probabilities.csv"
@@ -26,7 +27,7 @@ RESULTS = pathlib.Path(__file__).parent / "results" / "probabilities.csv"
 def rows_of(x, y):
     weight = np.ones(len(x))
     systems = [system_of(column, weight) for column in x.T]
-    return Rows.held(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], y, weight)
+    return RowSums.held(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], y, weight)
 
 
 def main() -> None:

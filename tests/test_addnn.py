@@ -264,7 +264,7 @@ def test_a_fit_with_much_freedom_is_widened_by_what_it_misses_new_rows_by():
 
 
 def test_a_fit_of_many_rows_is_not_fitted_again(monkeypatch):
-    monkeypatch.setattr("vertebra.terms.additive._overconfidence", lambda *_: pytest.fail("checked"))
+    monkeypatch.setattr("vertebra.terms.additive.overconfidence", lambda *_: pytest.fail("checked"))
     data = synthetic("f1", 1000, seed=0)
     fit(data.x, data.y)
 

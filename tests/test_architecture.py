@@ -1,24 +1,32 @@
 """The house rules, as small tests over the syntax tree."""
 
 import ast
+import importlib.util
 import pathlib
 
 import vertebra
 
 PACKAGE = pathlib.Path(vertebra.__file__).parent
 
+# Where a reader loses the thread: the longest that a file and a function, with its docstring, may be.
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
+
 # The storeys from the ground up, and the files of each in order: a file imports only from files before it.
 STOREYS = {
     "machine": "threads devices checks control file claims checkpoint meeting cluster",
-    "tables": "column schema weighting folds encoding profile survey parquet passes windows",
-    "networks": "parameters keys skeleton activations kernels distributions blocks network schemes prior",
+    "tables": "column schema weighting folds encoding profile survey parquet sample known passes streamed windows",
+    "networks": (
+        "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
+        "layer wiring stack network build schemes prior_functions"
+    ),
     "likelihoods": "densities working predictive",
     "inference": "objective conjugate training fitting",
-    "terms": "term polynomials functions evidence sums search linear sum_of_terms block additive group_lasso",
+    "terms": "term polynomials functions evidence sums structure model score_test search linear sum_of_terms"
+    " block latents revision all_rows overconfidence additive group_lasso",
     "effects": "notebook grid effect pieces decomposition posterior",
     "models": "settings target rows conformal reading diagnostics calibration remainder evaluation networks model"
     " explanation conclusion additive skeleton",
-    "files": "outputs archive onnx tabulated",
+    "files": "outputs params parts networks posteriors archive onnx tabulated",
     "plot": "figures",
     "pages": "whatif chartdata report",
     "estimators": "estimator regressor classifier explanations additive skeleton loading",
@@ -85,3 +93,20 @@ def test_every_public_name_has_a_docstring():
         thing = getattr(vertebra, name)
         if not name.startswith("_") and callable(thing):
             assert thing.__doc__, name
+
+
+def test_the_picture_is_of_these_imports():
+    place = pathlib.Path(__file__).parents[1] / "docs/storeys.py"
+    spec = importlib.util.spec_from_file_location("storeys", place)
+    storeys = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(storeys)
+    assert storeys.PICTURE.read_text() == storeys.drawn(), "run `python docs/storeys.py`"
+
+
+def test_no_file_and_no_function_needs_a_map():
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text()
+        assert text.count("\n") <= MOST_LINES, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno < MOST_LINES_OF_A_FUNCTION, f"{path}: {node.name}"

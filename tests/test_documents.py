@@ -183,7 +183,7 @@ def named(document, pattern):
 
 
 def named_objects(document):
-    """Dotted paths such as vertebra.networks.network.build or vb.Layer."""
+    """Dotted paths such as vertebra.networks.build.build or vb.Layer."""
     return named(document, r"(?<![\w.])(?:vertebra|vb)(?:\.[A-Za-z_]\w*)+")
 
 
@@ -217,7 +217,7 @@ def test_every_object_that_is_named_exists(document):
 
 
 def test_a_name_that_leads_nowhere_is_seen():
-    for dotted in ("vertebra.networks.network.build", "vb.Layer.features", "vb.Effect.sd", "vertebra.kernels.RBF.ard"):
+    for dotted in ("vertebra.networks.build.build", "vb.Layer.features", "vb.Effect.sd", "vertebra.kernels.RBF.ard"):
         assert exists(dotted)
     for dotted in ("vertebra.networks.network.built", "vertebra.nowhere", "vb.Layer.features.first", "vb.Effect.se"):
         assert not exists(dotted)

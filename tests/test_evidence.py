@@ -7,7 +7,7 @@ from scipy import stats
 from vertebra.datasets import synthetic
 from vertebra.terms.evidence import MAX_COLUMNS, Evidence, averaged, basis_of, root_of, with_constant
 from vertebra.terms.functions import SEEN, system_of
-from vertebra.terms.sums import Rows
+from vertebra.terms.sums import RowSums
 
 N = 128
 DATA = synthetic("f1", N, seed=3)
@@ -26,7 +26,7 @@ def problem(weight=None, noise_variance=None):
     assert systems[4].is_rough
     values = [system(column) for system, column in zip(systems, X.T, strict=True)]
     basis = basis_of(systems, TERMS, {1: 5, 2: 4})
-    rows = Rows.held(systems, values, Y, weight, noise_variance)
+    rows = RowSums.held(systems, values, Y, weight, noise_variance)
     return basis, basis(values), rows.products(basis)
 
 
@@ -185,7 +185,7 @@ def test_weights_are_repeated_rows_of_higher_precision():
     basis, phi, once = problem(weight, 1.0)
     repeat = np.repeat(np.arange(N), weight.astype(int))
     values = [system(column) for system, column in zip(basis.systems, X[repeat].T, strict=True)]
-    twice = Rows.held(basis.systems, values, Y[repeat], np.ones(len(repeat)), 1.0).products(basis)
+    twice = RowSums.held(basis.systems, values, Y[repeat], np.ones(len(repeat)), 1.0).products(basis)
     for a, b in zip(once, twice, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     # the products by hand

@@ -16,7 +16,7 @@ import vertebra as vb
 from vertebra import InducingPointBlock, Layer, RandomFeatureBlock
 from vertebra.distributions import Gaussian, Normal
 from vertebra.inference.conjugate import closed_form
-from vertebra.networks.network import Noise
+from vertebra.networks.stack import Noise
 
 NOISE = 0.4
 N_DRAWS = 20_000

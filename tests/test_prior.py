@@ -7,7 +7,7 @@ import pytest
 
 import vertebra as vb
 from vertebra.distributions import PointMass
-from vertebra.networks.network import pile
+from vertebra.networks.stack import pile
 
 X = np.random.default_rng(0).normal(size=(5, 3))
 WIDE = 100

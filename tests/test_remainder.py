@@ -8,9 +8,9 @@ import pytest
 from sklearn.base import clone
 
 import vertebra as vb
-from vertebra.estimators import steps as fitting
 from vertebra.machine.file import read, write
 from vertebra.metrics import coverage, rmse
+from vertebra.models import networks as fitting
 from vertebra.models.calibration import LeftOut, left_out
 from vertebra.models.remainder import blend, is_something_left, left_out_errors
 from vertebra.pages.report import page

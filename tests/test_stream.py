@@ -352,7 +352,7 @@ def test_inputs_of_any_size_are_streamed(tmp_path):
 
 
 def test_an_id_in_every_row_is_refused_before_it_fills_the_memory(monkeypatch, folder):
-    monkeypatch.setattr(survey, "MOST_LEVELS", 50)
+    monkeypatch.setattr(survey, "MOST_LEVELS_KEPT", 50)
     with pytest.raises(ValueError, match="'street' has more than 50 levels"):
         vb.AdditiveRegressor().fit(folder, "price")
 

@@ -6,31 +6,25 @@ import pytest
 from scipy import stats
 
 from vertebra.datasets import FUNCTIONS, synthetic
-from vertebra.terms import search as structure
-from vertebra.terms import sums
+from vertebra.terms import score_test, sums
+from vertebra.terms import search as room
 from vertebra.terms.evidence import Block, Evidence, basis_of
-from vertebra.terms.functions import SEEN, UNSEEN, columns, system_of
-from vertebra.terms.search import (
-    Score,
-    Structure,
-    _add_together,
-    _joint_p_value,
+from vertebra.terms.functions import NEVER_SEEN, SEEN, columns, system_of
+from vertebra.terms.model import ROWS_PER_COLUMN, fit_basis, grown, model_of, most_columns
+from vertebra.terms.score_test import (
+    TEST_DEGREE,
     _score_test,
     _scores,
-    _test_block,
+    block_tested,
     chi_square_tail,
-    discoveries,
-    fit_basis,
-    grown,
-    model_of,
-    most_columns,
+    joint_p_value,
+    largest_scores,
     own_score_tests,
-    probabilities,
     score_tests,
-    search,
-    strongest,
 )
-from vertebra.terms.sums import Rows
+from vertebra.terms.search import FALSE_MAIN, Asked, _add_together, search, strongest
+from vertebra.terms.structure import Score, Structure, discoveries, probabilities
+from vertebra.terms.sums import RowSums
 
 
 def rows_of(x, y, weight=None, n_levels=None, *, rough=False, noise_variance=None):
@@ -38,7 +32,7 @@ def rows_of(x, y, weight=None, n_levels=None, *, rough=False, noise_variance=Non
     levels = [0] * x.shape[1] if n_levels is None else n_levels
     systems = [system_of(column, weight, n, rough=rough) for column, n in zip(x.T, levels, strict=True)]
     values = [system(column) for system, column in zip(systems, x.T, strict=True)]
-    return Rows.held(systems, values, y, weight, noise_variance)
+    return RowSums.held(systems, values, y, weight, noise_variance)
 
 
 def rows(name, n=1500, seed=0, noise=1.0, n_inputs=10, weight=None):
@@ -100,7 +94,7 @@ def test_products_in_single_precision_are_those_in_double(monkeypatch):
 def test_blocks_of_as_many_other_columns_are_told_apart():
     data = mixed()
     places = data.systems[0].of(SEEN)
-    for index in (places[:6], np.append(places[:5], data.systems[0].of(UNSEEN)[:1])):
+    for index in (places[:6], np.append(places[:5], data.systems[0].of(NEVER_SEEN)[:1])):
         data.learn([Block((0,), index[:, None])])
         phi = data.source.values[0][:, index]
         np.testing.assert_allclose(
@@ -205,7 +199,7 @@ def test_the_score_and_its_variance_are_those_of_the_marginal_law_of_y(noise_var
     inverse = np.linalg.inv(v)
     inverse = inverse - inverse @ ones @ np.linalg.solve(ones.T @ inverse @ ones, ones.T @ inverse)
     for term in ((1,), (0, 1), (1, 2), (2, 3)):
-        block = _test_block(data.systems, term)
+        block = block_tested(data.systems, term)
         c = model.basis._replace(blocks=(block,))(data.source.values)[shown]
         root = np.ones(len(block.index))
         for axis, i in enumerate(term):
@@ -233,7 +227,7 @@ def test_a_term_of_the_model_is_tested_as_if_it_had_never_been_in(rough):
         alphas = [theta[n_blocks + model.evidence.inputs.index(i)] for i in evidence.inputs]
         theta = np.concatenate([np.delete(theta[:n_blocks], k), alphas, theta[-1:]])
         without = model._replace(basis=others, evidence=evidence, posterior=evidence.posterior(theta))
-        test = _test_block(data.systems, block.term)
+        test = block_tested(data.systems, block.term)
         data.learn_squares([test])
         data.learn_products([test], model.basis.blocks)
         found = _score_test(model, test, 200.0, True)
@@ -255,16 +249,16 @@ def test_terms_of_levels_and_missing_values_are_found():
 
 def test_only_what_is_asked_for_is_looked_for():
     data = rows("f1", 600)
-    given, model = search(data, terms=[(0,), (1,), (0, 1)])
+    given, model = search(data, Asked(terms=[(0,), (1,), (0, 1)]))
     assert given.terms == ((0,), (1,), (0, 1))
     assert set(given.tests) == set(given.terms)
     assert model is not None
-    inside, _ = search(data, within=[(0, 1), (3,)])
+    inside, _ = search(data, Asked(within=[(0, 1), (3,)]))
     assert set(inside.terms) == {(0,), (1,), (3,), (0, 1)}
     assert set(inside.tests) <= {(0,), (1,), (3,), (0, 1)}
-    mains, _ = search(data, max_order=1)
+    mains, _ = search(data, Asked(max_order=1))
     assert all(len(term) == 1 for term in mains.terms)
-    nothing, _ = search(data, enough=lambda: True)
+    nothing, _ = search(data, Asked(enough=lambda: True))
     assert nothing.terms == ()
 
 
@@ -273,9 +267,9 @@ def test_more_families_share_the_chance_of_a_false_term():
     x = rng.random((200, 1))
     data = rows_of(x, x[:, 0] + 0.5 * rng.standard_normal(200))
     p_value = score_tests(model_of(data, []), [(0,)])[(0,)].p_value
-    enough = int(structure.FALSE_MAIN / p_value)
-    assert search(data, n_families=enough)[0].terms == ((0,),)
-    assert search(data, n_families=enough + 1)[0].terms == ()
+    enough = int(FALSE_MAIN / p_value)
+    assert search(data, Asked(n_families=enough))[0].terms == ((0,),)
+    assert search(data, Asked(n_families=enough + 1))[0].terms == ()
 
 
 def test_the_strongest_pairs_are_those_of_the_smallest_p_values():
@@ -300,7 +294,7 @@ def test_a_rough_term_that_uses_its_columns_up_gets_more():
     assert sizes[(0, 1)] > model.basis.sizes[(0, 1)]
     assert sizes[(1, 2)] == model.basis.sizes[(1, 2)]  # nothing there
     assert sizes[(0,)] == model.basis.sizes[(0,)]
-    assert sum(sizes.values()) <= 1500 / structure.ROWS_PER_COLUMN
+    assert sum(sizes.values()) <= 1500 / ROWS_PER_COLUMN
     # with them the evidence is higher
     wider = model_of(data, model.basis.terms, before=model, sizes=sizes)
     assert wider.basis.sizes[(0, 1)] == sizes[(0, 1)]
@@ -388,7 +382,7 @@ def many_inputs(n, p, seed):
     rng = np.random.default_rng(seed)
     x = rng.random((n, p))
     systems = [system_of(column, np.ones(n)) for column in x.T]
-    return x, lambda y: Rows.held(systems, [s(c) for s, c in zip(systems, x.T, strict=True)], y, np.ones(n)), rng
+    return x, lambda y: RowSums.held(systems, [s(c) for s, c in zip(systems, x.T, strict=True)], y, np.ones(n)), rng
 
 
 def test_the_joint_test_of_all_pairs_keeps_its_level_where_there_are_none():
@@ -396,7 +390,7 @@ def test_the_joint_test_of_all_pairs_keeps_its_level_where_there_are_none():
     for seed in range(60):
         x, rows, rng = many_inputs(150, 5, seed)
         model = model_of(rows(2.0 * x[:, 0] + rng.standard_normal(150)), [(0,)])
-        p_values.append(_joint_p_value(model, list(itertools.combinations(range(5), 2))))
+        p_values.append(joint_p_value(model, list(itertools.combinations(range(5), 2))))
     # Kolmogorov's distance of 60 uniform values exceeds 0.21 with a probability of 1 %
     assert stats.kstest(p_values, "uniform").statistic < 0.21
 
@@ -407,11 +401,11 @@ def test_pairs_too_weak_to_be_seen_alone_are_seen_together_and_enter():
     f = sum(1.6 * (x[:, i] - 0.5) * (x[:, j] - 0.5) for i, j in pairs)
     model = model_of(rows(f + 0.4 * rng.standard_normal(600)), [(i,) for i in range(6)])
     alone = score_tests(model, pairs)
-    assert _joint_p_value(model, pairs) < 0.1 * min(score.p_value for score in alone.values())
-    added = _add_together(model, pairs, {}, 0.0025, lambda: False)
+    assert joint_p_value(model, pairs) < 0.1 * min(score.p_value for score in alone.values())
+    added = _add_together(model, pairs, {}, Asked())
     assert len(added.basis.terms) > 12
-    assert _add_together(model, pairs, {}, 1e-300, lambda: False) is model
-    assert _add_together(model, pairs, {}, 0.0025, lambda: True) is model
+    assert _add_together(model, pairs, {}, Asked(n_families=10**297)) is model
+    assert _add_together(model, pairs, {}, Asked(enough=lambda: True)) is model
 
 
 def test_where_noise_is_faint_products_of_rough_functions_keep_all_digits(monkeypatch):
@@ -425,7 +419,7 @@ def test_where_noise_is_faint_products_of_rough_functions_keep_all_digits(monkey
     exact = (phi - phi.mean(axis=0)).T @ (phi - phi.mean(axis=0))
     errors = []
     for faint in (False, True):
-        rows = Rows.held(systems, values, x[:, 0], np.ones(400))
+        rows = RowSums.held(systems, values, x[:, 0], np.ones(400))
         rows.faint = faint
         rows.learn_products(blocks, blocks)
         errors.append(np.abs(rows.gram(blocks, blocks) - exact).max())
@@ -454,15 +448,15 @@ def test_of_many_pairs_those_with_the_largest_scores_are_listed(rng, monkeypatch
     x = rng.standard_normal((400, 12))
     y = x[:, 2] * x[:, 7] + x[:, 4] + 0.5 * rng.standard_normal(400)
     rows = rows_of(x, y)
-    model = structure.model_of(rows, [(4,)])
-    everything = structure._largest_scores(model, range(12), 66)
+    model = model_of(rows, [(4,)])
+    everything = largest_scores(model, range(12), 66)
     assert everything[0] == (2, 7)
     assert len(set(everything)) == 66
     # some inputs at a time, in another order of sums, and the best of some
-    monkeypatch.setattr(structure, "INPUTS_AT_ONCE", 5)
-    assert structure._largest_scores(model, range(12), 10) == everything[:10]
+    monkeypatch.setattr(score_test, "INPUTS_AT_ONCE", 5)
+    assert largest_scores(model, range(12), 10) == everything[:10]
     # a naive loop
-    k = structure.TEST_DEGREE[2] - 1
+    k = TEST_DEGREE[2] - 1
     residual = rows.source.y - model.at(rows.source.values)
 
     def energy(pair):
@@ -476,10 +470,16 @@ def test_of_many_pairs_those_with_the_largest_scores_are_listed(rng, monkeypatch
 def test_a_wide_table_finds_the_same_terms_with_its_pairs_screened(rng, monkeypatch):
     x = rng.standard_normal((500, 16))
     y = 1.5 * x[:, 2] * x[:, 7] + x[:, 4] + np.sin(2.0 * x[:, 9]) + 0.5 * rng.standard_normal(500)
-    whole, _ = structure.search(rows_of(x, y))
-    for name, value in (("MAX_PAIRS", 20), ("MOST_SCREENED", 15), ("MAX_TESTS", 10), ("INPUTS_AT_ONCE", 4)):
-        monkeypatch.setattr(structure, name, value)
-    screened, _ = structure.search(rows_of(x, y))
+    whole, _ = search(rows_of(x, y))
+    for home, name, value in (
+        (room, "MAX_PAIRS", 20),
+        (room, "MOST_SCREENED", 15),
+        (room, "MAX_TESTS", 10),
+        (score_test, "MAX_TESTS", 10),
+        (score_test, "INPUTS_AT_ONCE", 4),
+    ):
+        monkeypatch.setattr(home, name, value)
+    screened, _ = search(rows_of(x, y))
     assert set(screened.terms) == set(whole.terms)
     assert screened.n_candidates == whole.n_candidates
 
@@ -488,8 +488,8 @@ def test_of_many_inputs_a_category_that_acts_at_one_level_is_tested(rng, monkeyp
     x = rng.standard_normal((600, 40))
     x[:, 7] = rng.integers(0, 20, 600)
     y = 3.0 * (x[:, 7] == 13) + rng.standard_normal(600)
-    model = structure.model_of(rows_of(x, y, n_levels=[20 if i == 7 else 0 for i in range(40)]), [])
-    monkeypatch.setattr(structure, "MAX_TESTS", 8)
+    model = model_of(rows_of(x, y, n_levels=[20 if i == 7 else 0 for i in range(40)]), [])
+    monkeypatch.setattr(score_test, "MAX_TESTS", 8)
     found = score_tests(model, [(i,) for i in range(40)])
     assert len(found) == 8
     assert found[(7,)].p_value < 1e-8
@@ -497,9 +497,9 @@ def test_of_many_inputs_a_category_that_acts_at_one_level_is_tested(rng, monkeyp
 
 def test_of_pairs_that_are_asked_for_as_many_are_tested_as_may_be(rng, monkeypatch):
     x = rng.standard_normal((300, 12))
-    model = structure.model_of(rows_of(x, x[:, 2] * x[:, 7] + rng.standard_normal(300)), [])
-    monkeypatch.setattr(structure, "MAX_TESTS", 10)
-    monkeypatch.setattr(structure, "INPUTS_AT_ONCE", 5)
+    model = model_of(rows_of(x, x[:, 2] * x[:, 7] + rng.standard_normal(300)), [])
+    monkeypatch.setattr(score_test, "MAX_TESTS", 10)
+    monkeypatch.setattr(score_test, "INPUTS_AT_ONCE", 5)
     asked = [pair for pair in itertools.combinations(range(12), 2) if sum(pair) % 3 == 0]
     found = score_tests(model, asked)
     assert len(found) == 10

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vertebra.terms import functions as systems
-from vertebra.terms.functions import CONSTANT, SEEN, UNSEEN, columns, products, system_of
+from vertebra.terms.functions import CONSTANT, NEVER_SEEN, SEEN, columns, products, system_of
 
 N = 256  # a power of two: shares of 1/N add up to 1 exactly
 
@@ -78,7 +78,7 @@ def test_functions_have_mean_zero_and_the_gram_is_the_empirical_one(name, rough,
     np.testing.assert_allclose(system(x)[:, 0], 1.0, rtol=1e-12)
     # the data say nothing about what is unseen
     if name != "nothing":
-        np.testing.assert_array_equal(gram[system.of(UNSEEN)], 0.0)
+        np.testing.assert_array_equal(gram[system.of(NEVER_SEEN)], 0.0)
 
 
 @pytest.mark.parametrize("name", ["cauchy", "gaps", "heap"])
@@ -145,7 +145,7 @@ def test_missing_values_have_a_function_of_their_own(rough):
 def test_a_value_missing_for_the_first_time_is_unseen(rough):
     system = system_of(column("uniform")[0], np.ones(N), rough=rough)
     (at,) = system(np.array([np.nan]))
-    assert system.kind[-1] == UNSEEN
+    assert system.kind[-1] == NEVER_SEEN
     np.testing.assert_array_equal(at, np.append(np.append(1.0, np.zeros(len(at) - 2)), 1.0))
     np.testing.assert_array_equal(system(column("uniform")[0])[:, -1], 0.0)
 
@@ -153,7 +153,7 @@ def test_a_value_missing_for_the_first_time_is_unseen(rough):
 def test_where_nothing_is_missing_no_number_of_rows_makes_a_missing_value():
     for n in range(3, 60):
         system = system_of(np.arange(n) / n, np.ones(n))
-        assert system.kind[-1] == UNSEEN, n
+        assert system.kind[-1] == NEVER_SEEN, n
         assert np.abs(system(np.array([np.nan]))).max() <= 1.0
         assert not system_of(np.ones(n), np.ones(n)).is_alive
 
@@ -166,7 +166,7 @@ def test_levels_are_exchangeable(name):
     places = [float(k) for k in range(n_levels) if (x == k).any()] + ([np.nan] if np.isnan(x).any() else [])
     m = np.array([weight[np.isnan(x) if np.isnan(v) else x == v].sum() for v in places]) / weight.sum()
     phi = system(np.array(places))
-    unseen = system.of(UNSEEN)
+    unseen = system.of(NEVER_SEEN)
     np.testing.assert_array_equal(phi[:, unseen], 0.0)
     # Level effects e ~ N(0, ω²I), less their mean under the marginal: Cov = ω² (I − 1mᵀ)(I − 1mᵀ)ᵀ. Up to one size τ²
     # the prior of the coefficients, N(0, τ² exp(offset)), must imply the same, and N(0, ω²) for a level never seen.
@@ -187,7 +187,7 @@ def test_a_level_never_seen_is_told_by_its_own_function_alone(name):
     for value in never:
         (at,) = system(np.array([value]))
         np.testing.assert_array_equal(at[system.of(SEEN)], 0.0)
-        np.testing.assert_array_equal(at[system.of(UNSEEN)], 1.0)
+        np.testing.assert_array_equal(at[system.of(NEVER_SEEN)], 1.0)
         assert at[0] == 1.0
 
 
@@ -293,7 +293,7 @@ def test_products_are_those_up_to_a_degree_lowest_first(seed, total, limit):
         ]
         seen = index
         if len(term) == 1:
-            unseen = own[term[0]].of(UNSEEN)
+            unseen = own[term[0]].of(NEVER_SEEN)
             assert index[len(index) - len(unseen) :, 0].tolist() == unseen.tolist()
             seen = index[: len(index) - len(unseen)]
         assert len(seen) == min(len(every), limit)

@@ -54,12 +54,10 @@ from vertebra.networks.blocks import (
     InducingPointBlock as InducingPointBlock,
     RandomFeatureBlock as RandomFeatureBlock,
 )
-from vertebra.networks.distributions import (
-    Dropout as Dropout,
-    GroupLasso as GroupLasso,
-    Laplace as Laplace,
-    Normal as Normal,
-    PointMass as PointMass,
+from vertebra.networks.build import (
+    build as build,
+)
+from vertebra.networks.divergence import (
     kl as kl,
 )
 from vertebra.networks.kernels import (
@@ -70,20 +68,30 @@ from vertebra.networks.kernels import (
     Periodic as Periodic,
     Polynomial as Polynomial,
 )
-from vertebra.networks.network import (
+from vertebra.networks.layer import (
     Layer as Layer,
+)
+from vertebra.networks.network import (
     Network as Network,
-    build as build,
 )
 from vertebra.networks.parameters import (
     Fixed as Fixed,
     trainable as trainable,
 )
-from vertebra.networks.prior import (
+from vertebra.networks.posteriors import (
+    Dropout as Dropout,
+    PointMass as PointMass,
+)
+from vertebra.networks.prior_functions import (
     draw_prior as draw_prior,
     dual_kernel as dual_kernel,
     empirical_kernel as empirical_kernel,
     sample_prior as sample_prior,
+)
+from vertebra.networks.priors import (
+    GroupLasso as GroupLasso,
+    Laplace as Laplace,
+    Normal as Normal,
 )
 from vertebra.networks.schemes import (
     deep_ensemble as deep_ensemble,

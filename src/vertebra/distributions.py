@@ -14,21 +14,11 @@ Change 3 of the paper: p may be normal, Laplace (ℓ1) or group lasso.
 True
 """
 
-from vertebra.networks.distributions import (
-    Diagonal,
-    Dropout,
-    Full,
-    Gaussian,
-    GroupLasso,
-    Laplace,
-    LowRank,
-    Normal,
-    PointMass,
-    check_posterior,
-    check_prior,
-    kl,
-    product,
-)
+from vertebra.networks.covariances import Diagonal, Full, LowRank
+from vertebra.networks.divergence import kl
+from vertebra.networks.features import product
+from vertebra.networks.posteriors import Dropout, Gaussian, PointMass, check_posterior
+from vertebra.networks.priors import GroupLasso, Laplace, Normal, check_prior
 
 __all__ = [
     "Diagonal",

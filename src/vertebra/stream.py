@@ -21,7 +21,8 @@ import pandas as pd
 from vertebra.estimators.estimator import Estimator
 from vertebra.files.outputs import predictions, term_columns
 from vertebra.tables.parquet import Parquet, ahead, as_parquet
-from vertebra.tables.passes import StreamedRows, Training
+from vertebra.tables.passes import Training
+from vertebra.tables.streamed import StreamedRows
 from vertebra.tables.windows import Windows
 
 __all__ = ["Parquet", "StreamedRows", "Training", "Windows", "eval_terms", "predict", "write"]

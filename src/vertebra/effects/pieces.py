@@ -10,7 +10,6 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from vertebra.networks.distributions import Full, LowRank
 from vertebra.networks.keys import fast
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import working
@@ -139,18 +138,10 @@ def _top_weights(network: Network, nodes: Sequence[int], block: int, column: int
         first = block * share
         chosen = np.concatenate([np.arange((node - first) * r, (node - first + 1) * r) for node in nodes])
         return Weights(mean, factor.T[chosen])
-    roots = [np.asarray(_root(q, node, column), np.float64) for node in nodes]
+    own = [jax.tree.map(lambda leaf, node=node: leaf[node, column][None], q.covariance) for node in nodes]
+    roots = [np.asarray(c.square_root()[0], np.float64) for c in own]
     joined, row, place = np.zeros((len(mean), sum(root.shape[1] for root in roots))), 0, 0
     for root in roots:
         joined[row : row + root.shape[0], place : place + root.shape[1]] = root
         row, place = row + root.shape[0], place + root.shape[1]
     return Weights(mean, joined)
-
-
-def _root(q: Any, node: int, column: int) -> Float[Array, "r k"]:
-    """R with Σ = R Rᵀ of one node and output."""
-    c = jax.tree.map(lambda leaf: leaf[node], q.covariance)
-    if isinstance(c, Full):
-        return c.factor[column].T
-    diagonal = jnp.exp(c.log_sd[column])[:, None] * jnp.eye(q.mean.shape[2])
-    return jnp.concatenate([diagonal, c.directions[column]], axis=1) if isinstance(c, LowRank) else diagonal

@@ -4,107 +4,69 @@ Nothing of it is code: a network is built again from its scheme and skeleton, an
 come from anyone: `claims` holds each part to what it may be, sizes first, before anything of that size is built.
 """
 
-import itertools
-import math
 import os
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 
-from vertebra.effects.decomposition import N_DRAWS
-from vertebra.effects.posterior import EnsemblePosterior, NetworkPosterior, Posterior, Remainder, TermsPosterior
-from vertebra.inference.conjugate import closed_form, has_closed_form, n_joint_features
+from vertebra.files.params import params_from, params_state
+from vertebra.files.parts import (
+    classes_from,
+    classes_state,
+    diagnostics_from,
+    diagnostics_state,
+    encoding_state,
+    evaluation_from,
+    evaluation_state,
+    likelihood_from,
+    likelihood_state,
+    linear_from,
+    linear_state,
+    profile_from,
+    profile_state,
+    structure_from,
+    structure_state,
+    term_from,
+)
+from vertebra.files.posteriors import posterior_from, posterior_state
 from vertebra.likelihoods.densities import (
-    Bernoulli,
-    Categorical,
-    Gaussian,
-    HeteroscedasticGaussian,
     Likelihood,
     Poisson,
-    StudentT,
 )
 from vertebra.machine import claims
-from vertebra.machine.claims import FINITE, LARGEST, Arrays
+from vertebra.machine.claims import FINITE, TINY, Arrays
 from vertebra.machine.file import BadFile, read, write
-from vertebra.models.diagnostics import Diagnostics
-from vertebra.models.evaluation import WORDS, Evaluation, Linear
 from vertebra.models.model import Found, Model
-from vertebra.models.networks import SCHEMES
-from vertebra.models.settings import NOISES
 from vertebra.models.target import Target
-from vertebra.networks import schemes
-from vertebra.networks.network import Network, build, least_size
-from vertebra.networks.skeleton import Skeleton
 from vertebra.tables.column import UNSEEN
-from vertebra.tables.encoding import FARTHEST, Encoding
-from vertebra.tables.profile import Marginal, Profile
 from vertebra.tables.schema import Schema
-from vertebra.terms.evidence import Basis, Block
-from vertebra.terms.functions import CONSTANT, SEEN, System, rank_curve
-from vertebra.terms.functions import UNSEEN as UNSEEN_FUNCTION
-from vertebra.terms.search import Score, Structure
-from vertebra.terms.sum_of_terms import SumOfTerms
 
 KINDS = ("AdditiveRegressor", "AdditiveClassifier", "SkeletonRegressor", "SkeletonClassifier")
-LIKELIHOODS = {k.__name__: k for k in (Gaussian, HeteroscedasticGaussian, StudentT, Poisson, Bernoulli, Categorical)}
-SYSTEM_ARRAYS = ("quantiles", "transform", "knots", "table", "missing", "unseen", "kind", "cost", "offset", "gram")
-LINEAR_ARRAYS = ("gaps", "scale", "coefficients")
-REMAINDER_ARRAYS = ("share", "sizes", "probability")
-SYSTEM_NUMBERS = ("n_levels", "low", "width", "observed")
 NEEDED = ("params", "schema", "targets", "is_ordered", "likelihood", "diagnostics", "profile", "linear", "surface")
 OPTIONAL = ("evaluation", "classes", "single", "found", "structures")
-TINY = float(np.finfo(np.float64).tiny)
-# What y may be classes of; text besides, as wide as its longest class or this many characters.
-CLASS_TYPES = {
-    np.dtype(t).str: t for t in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "O")
-}
-WIDEST = 1000
-# Layers of a network: more would take minutes to compile.
-MOST_LAYERS = 200
-# Weights of a network, which reads numbers of sd 1 and says such: products of a few of these do not overflow.
-LARGEST_WEIGHT = 1e15
 # Rows that a model is asked about when it is loaded.
 N_PROBES = 16
-# Logarithms of scales: e^80 is within single precision, which ends at e^88. Of degrees of freedom less 2: in double
-# precision 2 + e^−30 is more than 2.
-LARGEST_LOG, SMALLEST_LOG, LEAST_LOG_EXCESS = 80.0, -2000.0, -30.0
 
 
 def save(model: Model, params: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Writes a fitted model, and the arguments of its estimator, to one file."""
     arrays: dict[str, np.ndarray] = {"ranges": model.ranges}
     header: dict[str, Any] = {
-        "params": _params(params),
+        "params": params_state(params),
         "schema": model.schema.to_json(),
         "targets": model.target.names,
-        "is_ordered": _encoding_out(model.encoding, arrays),
-        "likelihood": _likelihood_out(model.likelihood, arrays),
-        "diagnostics": {
-            "verdict": model.diagnostics.verdict,
-            "notes": list(model.diagnostics.notes),
-            "warnings": list(model.diagnostics.warnings),
-            "figures": {k: v for k, v in model.diagnostics.figures.items() if math.isfinite(v)},
-        },
+        "is_ordered": encoding_state(model.encoding, arrays),
+        "likelihood": likelihood_state(model.likelihood, arrays),
+        "diagnostics": diagnostics_state(model.diagnostics),
     }
-    header["profile"] = _profile_out(model.profile, arrays)
-    header["linear"] = list(model.linear.n_levels)
-    arrays |= {f"linear/{name}": getattr(model.linear, name) for name in LINEAR_ARRAYS}
-    if (seen := model.evaluation) is not None:
-        header["evaluation"] = {
-            "method": seen.method,
-            "n": seen.n,
-            "scores": {who: {k: _json_number(v) for k, v in own.items()} for who, own in seen.scores.items()},
-            "calibration": seen.calibration,
-        }
+    header["profile"] = profile_state(model.profile, arrays)
+    header["linear"] = linear_state(model.linear, arrays)
+    if model.evaluation is not None:
+        header["evaluation"] = evaluation_state(model.evaluation)
     if model.is_classifier:
-        header["classes"] = _classes_out(model.target.classes)
+        header["classes"] = classes_state(model.target.classes)
     else:
         header["single"] = model.target.is_single
         arrays |= {"y_mean": model.target.centre, "y_scale": model.target.scale}
@@ -112,8 +74,8 @@ def save(model: Model, params: Mapping[str, Any], path: str | os.PathLike[str]) 
             arrays["conformal"] = model.conformal
     if model.found is not None:
         header["found"] = [list(map(int, term)) for term in model.found.clusters]
-        header["structures"] = [_structure_out(s) for s in model.found.structures]
-    header["surface"] = _posterior_out(model.posterior, arrays)
+        header["structures"] = [structure_state(s) for s in model.found.structures]
+    header["surface"] = posterior_state(model.posterior, arrays)
     write(path, model.kind, header, arrays)
 
 
@@ -123,7 +85,7 @@ def load(path: str | os.PathLike[str], arguments: Mapping[str, Sequence[str]]) -
     kind, header, arrays = read(inside if inside.is_file() else path, kinds=KINDS)
     try:
         claims.record(header, "the header", NEEDED, OPTIONAL)
-        params = _params_in(arguments[kind], header["params"])
+        params = params_from(arguments[kind], header["params"])
         model = _restored(kind, params, header, Arrays(arrays))
         with np.errstate(all="ignore"):
             _probe(model)
@@ -152,7 +114,7 @@ def _restored(kind: str, params: Mapping[str, Any], header: dict, arrays: Arrays
     found = _found_in(kind, header, p, n_latent - likelihood.latent_per_target + 1)
     categories = [len(c.levels) if c.kind in ("category", "boolean") else 0 for c in columns]
     kinds = ("network", "ensemble") if found is None else ("terms", "network", "hybrid")
-    posterior, encoding = _posterior_in(header["surface"], arrays, categories, is_ordered, n_latent, kinds)
+    posterior, encoding = posterior_from(header["surface"], arrays, categories, is_ordered, n_latent, kinds)
     model = Model(
         kind=kind,
         schema=schema,
@@ -161,12 +123,12 @@ def _restored(kind: str, params: Mapping[str, Any], header: dict, arrays: Arrays
         target=target,
         posterior=posterior,
         likelihood=likelihood,
-        profile=_profile_in(header["profile"], arrays, schema, k, n_classes),
-        linear=_linear_in(
+        profile=profile_from(header["profile"], arrays, schema, k, n_classes),
+        linear=linear_from(
             header["linear"], arrays, [len(c.levels) for c in columns], n_classes if n_classes > 2 else k
         ),
-        diagnostics=_diagnostics_in(header["diagnostics"]),
-        evaluation=_evaluation_in(header["evaluation"], k) if "evaluation" in header else None,
+        diagnostics=diagnostics_from(header["diagnostics"]),
+        evaluation=evaluation_from(header["evaluation"], k) if "evaluation" in header else None,
         found=found,
         conformal=conformal,
     )
@@ -184,14 +146,14 @@ def _target_in(
     claims.demand(("classes" in header) == is_classifier, "classes", "there for classifiers", "classes" in header)
     claims.demand(("single" in header) != is_classifier, "single", "there for regressors", "single" in header)
     if is_classifier:
-        target = Target.of_classes(names, _classes_in(header["classes"]))
-        return target, _likelihood_in(header["likelihood"], arrays, k, target.n_classes), None
+        target = Target.of_classes(names, classes_from(header["classes"]))
+        return target, likelihood_from(header["likelihood"], arrays, k, target.n_classes), None
     is_single = claims.flag(header["single"], "single")
     claims.demand(k == 1 or not is_single, "targets", "one where single", names)
     centre = arrays.take("y_mean", k, low=-0.5 * FINITE, high=0.5 * FINITE)
     # a million sds of y are still a number
     scale = arrays.take("y_scale", k, low=TINY, high=1e-6 * FINITE)
-    likelihood = _likelihood_in(header["likelihood"], arrays, k)
+    likelihood = likelihood_from(header["likelihood"], arrays, k)
     is_poisson, asked = isinstance(likelihood, Poisson), params.get("likelihood", "auto") == "poisson"
     claims.demand(asked == is_poisson, "the likelihood", "that of the params", is_poisson)
     conformal = None
@@ -212,8 +174,8 @@ def _found_in(kind: str, header: dict, p: int, least: int) -> Found | None:
     structures = claims.listed(header["structures"], "structures")
     claims.demand(len(structures) >= least, "structures", f"at least {least}", len(structures))
     return Found(
-        tuple(_term(term, p) for term in claims.listed(header["found"], "found")),
-        tuple(_structure_in(each, p) for each in structures),
+        tuple(term_from(term, p) for term in claims.listed(header["found"], "found")),
+        tuple(structure_from(each, p) for each in structures),
     )
 
 
@@ -237,502 +199,3 @@ def _probe(model: Model) -> None:
     for part in answers:
         claims.demand(np.isfinite(part).all() and len(part) == N_PROBES, "what it says of rows", "finite", part)
     claims.demand((variance >= 0.0).all(), "the variance of f", "at least 0", variance)
-
-
-# --- parts ------------------------------------------------------------------------------------------------------------
-
-
-def _params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The constructor's arguments as JSON: groups as lists, a skeleton as its text, a generator as none."""
-    params = dict(params)
-    if params.get("skeleton") is not None:
-        params["skeleton"] = str(params["skeleton"])
-    if params.get("clusters") is not None:
-        params["clusters"] = [[_plain(name) for name in cluster] for cluster in params["clusters"]]
-    kinds = params.get("feature_types")
-    if kinds is not None:
-        is_map = hasattr(kinds, "items")
-        params["feature_types"] = {"pairs": [[_plain(k), v] for k, v in kinds.items()]} if is_map else list(kinds)
-    if params.get("widths") is not None:
-        params["widths"] = [int(width) for width in params["widths"]]
-    params = {k: _plain(v) for k, v in params.items()}
-    return params | ({} if type(params["random_state"]) is int else {"random_state": None})
-
-
-def _params_in(names: Sequence[str], value: Any) -> dict[str, Any]:
-    """The constructor's arguments: those that predictions depend on are checked, the others are what JSON holds."""
-    params = dict(claims.record(value, "params", (), names))
-    for name in ("conformal", "warm_start", "remainder", "early_stopping"):
-        claims.flag(params.get(name, False), f"params.{name}")
-    for name in ("scheme", "structure", "likelihood"):
-        claims.text(params.get(name, ""), f"params.{name}")
-    if "likelihood" in params:
-        claims.one_of(params["likelihood"], "params.likelihood", NOISES)
-    if params.get("random_state") is not None:
-        claims.whole(params["random_state"], "params.random_state")
-    if params.get("skeleton") is not None:
-        params["skeleton"] = Skeleton.from_text(claims.text(params["skeleton"], "params.skeleton"))
-    for cluster in claims.listed(params.get("clusters") or [], "params.clusters"):
-        for each in claims.listed(cluster, "params.clusters"):
-            claims.demand(isinstance(each, str | int), "params.clusters", "names or places of inputs", each)
-    for width in claims.listed(params.get("widths") or [], "params.widths"):
-        claims.whole(width, "params.widths", 1)
-    kinds = params.get("feature_types")
-    if isinstance(kinds, dict):
-        pairs = claims.listed(claims.record(kinds, "params.feature_types", ("pairs",))["pairs"], "params.feature_types")
-        params["feature_types"] = dict(tuple(claims.listed(pair, "params.feature_types", 2)) for pair in pairs)
-    elif kinds is not None:
-        claims.listed(kinds, "params.feature_types")
-    for name in ("n_steps", "n_subnetworks", "time_budget", "checkpoint", "verbose"):
-        is_plain = params.get(name) is None or isinstance(params[name], str | bool | int | float)
-        claims.demand(is_plain, f"params.{name}", "a number, text or nothing", params.get(name))
-    return params
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _encoding_out(encoding: Encoding, arrays: dict[str, np.ndarray], place: str = "") -> list[bool]:
-    arrays[f"{place}gaps"] = encoding.gaps
-    arrays |= {f"{place}encoding/{i}": table for i, table in enumerate(encoding.tables) if table is not None}
-    return list(encoding.is_ordered)
-
-
-def _encoding_in(
-    arrays: Arrays,
-    n_levels: Sequence[int],
-    is_ordered: Sequence[bool],
-    *,
-    encoded: Sequence[bool],
-    fill: bool,
-    place: str,
-) -> Encoding:
-    """With tables for the categories that are `encoded`, and with `fill` a number for the gaps of all others."""
-    for i, (n, wanted) in enumerate(zip(n_levels, encoded, strict=True)):
-        name = f"{place}encoding/{i}"
-        claims.demand((name in arrays) == wanted, name, "there" if wanted else "absent", n)
-    tables = [
-        arrays.take(f"{place}encoding/{i}", n + 2) if e else None
-        for i, (n, e) in enumerate(zip(n_levels, encoded, strict=True))
-    ]
-    gaps = arrays.take(f"{place}gaps", len(n_levels), gaps=True)
-    is_filled = np.array([fill and n == 0 for n in n_levels])
-    claims.demand((np.isnan(gaps) != is_filled).all(), f"{place}gaps", "numbers where gaps are filled", gaps.tolist())
-    return Encoding(tuple(tables), gaps, tuple(is_ordered))
-
-
-def _classes_out(classes: np.ndarray) -> dict[str, Any]:
-    values = classes.tolist()
-    if classes.dtype.kind == "U":  # wider than its classes only as far as is read
-        longest = max(len(value) for value in values)
-        classes = classes.astype(f"<U{min(classes.dtype.itemsize // 4, max(longest, WIDEST))}")
-    return {"dtype": classes.dtype.newbyteorder("<").str, "values": values}
-
-
-def _classes_in(value: Any) -> np.ndarray:
-    claims.record(value, "classes", ("dtype", "values"))
-    name, values = claims.text(value["dtype"], "the type of classes"), claims.listed(value["values"], "classes")
-    claims.demand(len(values) >= 2, "classes", "two at least", values)
-    if re.fullmatch("<U[0-9]{1,9}", name):
-        wanted: Any = str
-        longest = max(len(each) if isinstance(each, str) else 0 for each in values)
-        most = max(longest, WIDEST)
-        claims.demand(longest <= int(name[2:]) <= most, "the type of classes", f"text of {longest} to {most}", name)
-    else:
-        claims.demand(name in CLASS_TYPES, "the type of classes", f"text, or one of {', '.join(CLASS_TYPES)}", name)
-        wanted = {"b": bool, "i": int, "u": int, "f": (int, float), "O": (str, bool, int, float)}[np.dtype(name).kind]
-    for each in values:
-        is_one = isinstance(each, wanted) and (not isinstance(each, bool) or name in ("|b1", "|O"))
-        claims.demand(is_one, "a class", f"of the type {name}", each)
-    classes = np.array(values, dtype=name)
-    claims.demand(classes.tolist() == values and len({*map(str, values)}) == len(values), "classes", "distinct", values)
-    return classes
-
-
-def _diagnostics_in(value: Any) -> Diagnostics:
-    claims.record(value, "diagnostics", ("verdict", "notes", "warnings", "figures"))
-    figures = value["figures"]
-    claims.demand(isinstance(figures, dict), "the figures of the diagnostics", "an object", figures)
-    return Diagnostics(
-        claims.text(value["verdict"], "the verdict"),
-        tuple(claims.texts(value["notes"], "the notes")),
-        tuple(claims.texts(value["warnings"], "the warnings")),
-        {k: claims.number(v, f"the figure {k[:100]}") for k, v in figures.items()},
-    )
-
-
-def _json_number(value: float) -> float | None:
-    """JSON has neither NaN nor infinity."""
-    return value if math.isfinite(value) else None
-
-
-def _profile_out(profile: Profile, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    record: dict[str, Any] = {"n_rows": profile.n_rows, "weight": profile.weight}
-    for kind in ("inputs", "targets"):
-        marginals = getattr(profile, kind)
-        for i, marginal in enumerate(marginals):
-            arrays |= {f"profile/{kind}/{i}/edges": marginal.edges, f"profile/{kind}/{i}/shares": marginal.shares}
-        record[kind] = [[m.missing, m.middle] for m in marginals]
-    arrays["profile/means"] = profile.means
-    return record
-
-
-def _profile_in(value: Any, arrays: Arrays, schema: Schema, n_targets: int, n_classes: int) -> Profile:
-    claims.record(value, "the profile", ("n_rows", "weight", "inputs", "targets"))
-
-    def marginals(kind: str, n_levels: Sequence[int]) -> tuple[Marginal, ...]:
-        found = []
-        pairs = claims.listed(value[kind], f"the profile's {kind}", len(n_levels))
-        for i, (pair, n) in enumerate(zip(pairs, n_levels, strict=True)):
-            what = f"profile/{kind}/{i}"
-            missing, middle = claims.listed(pair, what, 2)
-            # shares of all rows; a sum of them may miss 1 by rounding
-            shares = arrays.take(f"{what}/shares", n or None, low=0.0, high=1.0 + 1e-6)
-            limits: Any = dict(low=-FINITE, high=FINITE)
-            edges = claims.rising(arrays.take(f"{what}/edges", 0 if n else len(shares) + 1, **limits), f"{what}/edges")
-            middle = claims.number(middle, what, *((0, n - 1) if n else ()))
-            found.append(Marginal(edges, shares, claims.number(missing, what, 0, 1 + 1e-6), middle))
-        return tuple(found)
-
-    return Profile(
-        claims.whole(value["n_rows"], "the number of rows"),
-        claims.number(value["weight"], "the weight of all rows", 0),
-        marginals("inputs", [len(column.levels) for column in schema.columns]),
-        marginals("targets", [n_classes] * n_targets),
-        arrays.take("profile/means", n_targets, low=-FINITE, high=FINITE),
-    )
-
-
-def _linear_in(value: Any, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> Linear:
-    """Of each input its levels, or −1 where they are too many for a linear model."""
-    p = len(n_levels)
-    own = [claims.whole(n, "the levels of the linear model", -1) for n in claims.listed(value, "linear", p)]
-    for n, levels in zip(own, n_levels, strict=True):
-        claims.demand(n == levels or (n == -1 and levels > 0), "the levels of the linear model", f"{levels} or -1", n)
-    n_columns = 1 + sum(n + 1 if n > 0 else 2 for n in own if n >= 0)
-    gaps = arrays.take("linear/gaps", p, low=-FARTHEST, high=FARTHEST)
-    scale = arrays.take("linear/scale", p, low=TINY, high=FARTHEST)
-    coefficients = arrays.take("linear/coefficients", n_columns, n_outputs, low=-FINITE, high=FINITE)
-    return Linear(tuple(own), gaps, scale, coefficients)
-
-
-def _evaluation_in(value: Any, n_targets: int) -> Evaluation:
-    claims.record(value, "the evaluation", ("method", "n", "scores", "calibration"))
-    claims.demand(isinstance(value["scores"], dict), "the scores", "an object", value["scores"])
-    scores: dict[str, dict[str, float]] = {}
-    for who, own in value["scores"].items():
-        claims.demand(isinstance(own, dict), "the scores", "an object", own)
-        scores[who] = {k: math.nan if v is None else claims.number(v, f"the score {k[:100]}") for k, v in own.items()}
-    names = ("expected", "observed", "lower", "upper", "n")
-    curve = claims.record(value["calibration"], "the calibration", names)
-    n = len(claims.listed(curve["expected"], "the calibration"))
-    calibration = {k: [claims.number(v, "the calibration") for v in claims.listed(curve[k], k, n)] for k in names}
-    claims.record(scores, "the scores", ("model", "linear"), ("shares", "mean"))
-    error = {"log_loss"} if "shares" in scores else {name for name in scores["model"] if name.startswith("rmse")}
-    for who in ("model", "linear", "shares" if "shares" in scores else "mean"):
-        if not error or not error <= set(scores.get(who, ())):
-            raise ValueError(f"the scores of {who!r} lack {sorted(error)}")
-    for name in (name for own in scores.values() for name in own):
-        score, _, target = name.partition(" ")
-        is_target = not target or (target.isdecimal() and len(target) < 9 and int(target) < n_targets)
-        claims.demand(score in {*WORDS, "accuracy"} and is_target, "a score", "known", name)
-    seen = claims.number(value["n"], "the number of rows evaluated", 0)
-    return Evaluation(
-        claims.text(value["method"], "the method"), int(seen) if seen.is_integer() else seen, scores, calibration
-    )
-
-
-def _structure_out(structure: Structure) -> dict[str, Any]:
-    tests = [
-        [list(map(int, t)), s.p_value, max(min(s.log_bayes_factor, 1e300), -1e300)] for t, s in structure.tests.items()
-    ]
-    return {
-        "terms": [list(map(int, t)) for t in structure.terms],
-        "tests": tests,
-        "n_candidates": [[k, int(n)] for k, n in structure.n_candidates.items()],
-    }
-
-
-def _structure_in(value: Any, n_inputs: int) -> Structure:
-    claims.record(value, "a structure", ("terms", "tests", "n_candidates"))
-    tests = {}
-    for test in claims.listed(value["tests"], "the tests"):
-        term, p_value, factor = claims.listed(test, "a test", 3)
-        # beside 0 and 1 rounding is what there is
-        tests[_term(term, n_inputs)] = Score(
-            claims.number(p_value, "a p-value", 0, 1 + 1e-9), claims.number(factor, "a Bayes factor")
-        )
-    counts = claims.listed(value["n_candidates"], "the numbers of candidates")
-    counts = [claims.listed(pair, "the numbers of candidates", 2) for pair in counts]
-    return Structure(
-        tuple(_term(term, n_inputs) for term in claims.listed(value["terms"], "the terms found")),
-        tests,
-        {claims.whole(k, "an order"): claims.whole(n, "a number of candidates") for k, n in counts},
-    )
-
-
-def _term(value: Any, n_inputs: int) -> tuple[int, ...]:
-    term = tuple(claims.whole(i, "an input of a term", 0, n_inputs - 1) for i in claims.listed(value, "a term"))
-    claims.demand(term and all(a < b for a, b in itertools.pairwise(term)), "a term", "inputs in order", value)
-    return term
-
-
-def _likelihood_out(likelihood: Likelihood, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    leaves = jax.tree.leaves(eqx.filter(likelihood, eqx.is_array))
-    arrays |= {f"likelihood/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-    return {"name": type(likelihood).__name__, "n_classes": getattr(likelihood, "n_classes", 0)}
-
-
-def _likelihood_in(value: Any, arrays: Arrays, n_targets: int, n_classes: int = 0) -> Likelihood:
-    claims.record(value, "the likelihood", ("name", "n_classes"))
-    if n_classes:
-        wanted = (Bernoulli, 0) if n_classes == 2 else (Categorical, n_classes)
-        found = value["name"], value["n_classes"]
-        claims.demand(found == (wanted[0].__name__, wanted[1]), "the likelihood", f"of {n_classes} classes", found)
-        return Bernoulli() if n_classes == 2 else Categorical(n_classes)
-    known = ("Gaussian", "HeteroscedasticGaussian", "StudentT", "Poisson")
-    kind: Any = LIKELIHOODS[claims.one_of(value["name"], "the likelihood", known)]
-    claims.whole(value["n_classes"], "the classes of the likelihood", 0, 0)
-    if kind is Poisson:
-        return kind()
-    limits: Any = dict(kind="f", high=LARGEST_LOG)
-    leaves = [arrays.take("likelihood/0", n_targets, low=SMALLEST_LOG, **limits)]
-    if kind is StudentT:
-        leaves.append(arrays.take("likelihood/1", low=LEAST_LOG_EXCESS, **limits))
-    like = kind(np.ones(n_targets))
-    return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(leaf) for leaf in leaves])
-
-
-def _posterior_out(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    if (added := posterior.remainder) is not None:
-        arrays |= {f"remainder/{name}": getattr(added, name) for name in (*REMAINDER_ARRAYS, "had_gaps")}
-        terms, networks = _terms_out(posterior, arrays), _posterior_out(added.networks, arrays)
-        encoding = _encoding_out(added.encoding, arrays, "remainder/")
-        return {"kind": "hybrid", "terms": terms, "networks": networks, "is_ordered": encoding}
-    return _terms_out(posterior, arrays) if posterior.terms is not None else _networks_out(posterior, arrays)
-
-
-def _networks_out(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    networks = posterior.networks
-    for m, network in enumerate(networks):
-        leaves = jax.tree.leaves(eqx.filter(network, eqx.is_array))
-        arrays |= {f"network/{m}/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-    arrays |= posterior.arrays
-    return {
-        "kind": posterior.kind,
-        "n_networks": len(networks),
-        "seed": posterior.seed,
-        "scheme": posterior.scheme,
-        "skeleton": str(networks[0].skeleton),
-        "widths": list(posterior.widths),
-        "joint": bool(networks[0].stacks[-1].joint),
-    }
-
-
-def _terms_out(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    terms = posterior.terms
-    basis = terms.basis
-    for i, system in enumerate(basis.systems):
-        arrays |= {f"system/{i}/{name}": getattr(system, name) for name in SYSTEM_ARRAYS}
-    arrays |= {f"block/{i}": block.index for i, block in enumerate(basis.blocks)}
-    for k in range(terms.n_outputs):
-        arrays |= {f"mean/{k}": terms.means[k], f"root/{k}": terms.roots[k]}
-    return {
-        "kind": "terms",
-        "seed": posterior.seed,
-        "systems": [{name: _plain(getattr(s, name)) for name in SYSTEM_NUMBERS} for s in basis.systems],
-        "terms": [list(map(int, block.term)) for block in basis.blocks],
-        "n_outputs": terms.n_outputs,
-    }
-
-
-def _posterior_in(
-    value: Any,
-    arrays: Arrays,
-    n_levels: Sequence[int],
-    is_ordered: Sequence[bool],
-    n_latent: int,
-    kinds: Sequence[str],
-) -> tuple[Any, Encoding]:
-    """The posterior, of as many outputs as the likelihood has latent functions, and how rows become what it reads."""
-    claims.demand(isinstance(value, dict), "the surface", "an object", value)
-    kind = claims.one_of(value.get("kind"), "the kind of the surface", kinds)
-    if kind in ("network", "ensemble"):
-        encoded = [n > 0 for n in n_levels]
-        encoding = _encoding_in(arrays, n_levels, is_ordered, encoded=encoded, fill=True, place="")
-        return _networks_in(value, arrays, len(n_levels), n_latent), encoding
-    parts = claims.record(value, "the surface", ("kind", "terms", "networks", "is_ordered")) if kind == "hybrid" else {}
-    terms = _terms_in(parts["terms"] if parts else value, arrays, n_levels, n_latent)
-    left = [system.n_levels for system in terms.terms.basis.systems]
-    encoded = [n > 0 and not own for n, own in zip(n_levels, left, strict=True)]
-    encoding = _encoding_in(arrays, n_levels, is_ordered, encoded=encoded, fill=False, place="")
-    return (_hybrid_in(parts, arrays, terms, left, n_latent) if parts else terms), encoding
-
-
-def _hybrid_in(
-    value: dict, arrays: Arrays, terms: TermsPosterior, n_levels: Sequence[int], n_outputs: int
-) -> TermsPosterior:
-    p = len(n_levels)
-    ordered = [claims.flag(each, "is_ordered") for each in claims.listed(value["is_ordered"], "is_ordered", p)]
-    claims.demand(not any(ordered), "the remainder's is_ordered", "all false", ordered)
-    networks = _networks_in(value["networks"], arrays, p, n_outputs)
-    claims.demand(networks.kind == "ensemble", "the remainder", "of an ensemble", value["networks"])
-    encoded = [n > 0 for n in n_levels]
-    encoding = _encoding_in(arrays, n_levels, ordered, encoded=encoded, fill=True, place="remainder/")
-    remainder = Remainder(
-        networks,
-        encoding,
-        share=arrays.take("remainder/share", n_outputs, low=0.0, high=1.0),
-        sizes=arrays.take("remainder/sizes", N_DRAWS, n_outputs, low=0.0),
-        probability=arrays.take("remainder/probability", n_outputs, low=0.0, high=1.0),
-        had_gaps=arrays.take("remainder/had_gaps", p, kind="b", low=0, high=1),
-    )
-    return terms._replace(remainder=remainder)
-
-
-def _terms_in(value: Any, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> TermsPosterior:
-    claims.record(value, "the sum of terms", ("kind", "seed", "systems", "terms", "n_outputs"))
-    claims.demand(value["kind"] == "terms", "the kind of the surface", "terms", value["kind"])
-    claims.demand(value["n_outputs"] == n_outputs, "n_outputs", f"{n_outputs}", value["n_outputs"])
-    records = claims.listed(value["systems"], "the systems", len(n_levels))
-    systems = tuple(_system_in(each, arrays, i, n) for i, (each, n) in enumerate(zip(records, n_levels, strict=True)))
-    blocks = []
-    for i, record in enumerate(claims.listed(value["terms"], "the terms")):
-        term = _term(record, len(systems))
-        index = arrays.take(f"block/{i}", None, len(term), kind="i")
-        sizes = np.array([len(systems[j].kind) for j in term])
-        claims.demand(
-            (index >= 0).all() and (index < sizes).all(), f"block/{i}", "places of functions", index[:3].tolist()
-        )
-        blocks.append(Block(term, index))
-    basis = Basis(systems, tuple(blocks))
-    claims.demand(len(set(basis.terms)) == len(blocks), "the terms", "distinct", basis.terms)
-    m = basis.n_columns + 1
-    means = tuple(arrays.take(f"mean/{k}", m) for k in range(n_outputs))
-    roots = tuple(arrays.take(f"root/{k}", m, None) for k in range(n_outputs))
-    _check_bounded(basis, means, roots)
-    return TermsPosterior(SumOfTerms(basis, means, roots), claims.whole(value["seed"], "the seed"))
-
-
-def _system_in(value: Any, arrays: Arrays, i: int, n_levels: int) -> System:
-    """The functions of an input; of a category those of its levels, unless they are encoded as a number."""
-    claims.record(value, f"the system {i}", SYSTEM_NUMBERS)
-    at = f"system/{i}/"
-    own = claims.whole(value["n_levels"], f"the levels of the system {i}")
-    claims.demand(own in (0, n_levels), f"the levels of the system {i}", f"0 or {n_levels}", own)
-    far: Any = dict(low=-2.0 * FARTHEST, high=2.0 * FARTHEST)
-    kind = arrays.take(f"{at}kind", None, kind="i", low=CONSTANT, high=UNSEEN_FUNCTION)
-    k = len(kind)
-    claims.demand(k >= 2 and kind[0] == CONSTANT and kind[1:].min() >= SEEN, f"{at}kind", "a constant and others", kind)
-    knots = claims.rising(arrays.take(f"{at}knots", own or None, **far), f"{at}knots", strictly=True)
-    transform = arrays.take(f"{at}transform", *((1, 1) if own else (None, None)))
-    table = arrays.take(f"{at}table", len(knots), k - 1 if own else None)
-    d, r = len(transform), table.shape[1]
-    claims.demand(transform.shape == (d, d) and d > 0, f"{at}transform", "square", transform.shape)
-    claims.demand(bool(own) or (k == d + r + 1 and (len(knots) > 1 or not r)), f"{at}kind", f"{d + r + 1}", k)
-    quantiles = claims.rising(arrays.take(f"{at}quantiles", 0 if own else None, **far), f"{at}quantiles")
-    if len(quantiles):
-        claims.demand(quantiles[0] < quantiles[-1], f"{at}quantiles", "more than one", quantiles[:3].tolist())
-        slopes = rank_curve(quantiles).c
-        claims.demand(np.isfinite(slopes).all(), f"{at}quantiles", "apart from each other", quantiles.tolist())
-    return System(
-        own,
-        claims.number(value["low"], f"the lowest value of input {i}", -FARTHEST, FARTHEST),
-        claims.number(value["width"], f"the width of input {i}", TINY, 2.0 * FARTHEST),
-        quantiles,
-        transform,
-        knots,
-        table,
-        claims.number(value["observed"], f"the function at values of input {i}", -LARGEST, LARGEST),
-        arrays.take(f"{at}missing", k),
-        arrays.take(f"{at}unseen", k),
-        kind,
-        arrays.take(f"{at}cost", k, kind="i", low=0, high=1000),
-        arrays.take(f"{at}offset", k),
-        arrays.take(f"{at}gram", k, k),
-    )
-
-
-def _check_bounded(basis: Basis, means: Sequence[np.ndarray], roots: Sequence[np.ndarray]) -> None:
-    """f is far from overflow at any row: each function at its largest, all terms of one sign."""
-    largest = []
-    for system in basis.systems:
-        values = np.maximum(np.abs(system.missing), np.abs(system.unseen))
-        # Legendre polynomials are within ±1
-        inner = np.abs(system.transform).sum(axis=0)
-        table = np.abs(system.table).max(axis=0, initial=0.0)
-        seen = np.append(1.0, table) if system.n_levels else np.concatenate([inner, table, [abs(system.observed)]])
-        largest.append(np.maximum(values, seen))
-    columns = [np.ones(1)]
-    with np.errstate(over="ignore"):
-        for block in basis.blocks:
-            columns.append(np.prod([largest[i][block.index[:, axis]] for axis, i in enumerate(block.term)], axis=0))
-        phi = np.concatenate(columns)
-        sizes = [float(phi @ np.abs(mean)) for mean in means]
-        sizes += [float(np.max(phi @ np.abs(root), initial=0.0)) for root in roots]
-    # no f on the scale of its targets' sds is so large; squares of it, and sums of many, are within double precision
-    claims.demand(max(sizes) < 1e60, "what it can say", "far from overflow", max(sizes))
-
-
-def _networks_in(value: Any, arrays: Arrays, n_inputs: int, n_outputs: int) -> NetworkPosterior | EnsemblePosterior:
-    """One network or several alike, built again for the file's numbers to take the place of their own."""
-    names = ("kind", "n_networks", "seed", "scheme", "skeleton", "widths", "joint")
-    claims.record(value, "the networks", names)
-    kind = claims.one_of(value["kind"], "the kind of the networks", ("network", "ensemble"))
-    n_networks = claims.whole(value["n_networks"], "n_networks", 1 if kind == "network" else 2)
-    claims.demand(kind == "ensemble" or n_networks == 1, "n_networks", "1 of a network", n_networks)
-    claims.demand(f"network/{n_networks - 1}/0" in arrays, "n_networks", "as many as there are arrays of", n_networks)
-    widths = [claims.whole(width, "a width", 1) for width in claims.listed(value["widths"], "the widths")]
-    joint = claims.flag(value["joint"], "joint")
-    like = _network_in(value, widths, joint, n_inputs, arrays.size("network/0/"))
-    claims.demand(like.n_outputs == n_outputs, "the outputs of the networks", f"{n_outputs}", like.n_outputs)
-    networks = tuple(_filled(like, arrays, f"network/{m}") for m in range(n_networks))
-    about = claims.whole(value["seed"], "the seed"), value["scheme"], tuple(widths)
-    if kind == "network":
-        return NetworkPosterior(networks[0], arrays.take("rows", None, n_inputs), *about)
-    return EnsemblePosterior(networks, arrays.take("factor", n_outputs, low=0.0), *about)
-
-
-def _network_in(value: dict, widths: list[int], joint: bool, n_inputs: int, n_numbers: int) -> Network:
-    """The network built again, if it has no more numbers than the file has of it."""
-    scheme = claims.one_of(value["scheme"], "the scheme", SCHEMES)
-    claims.demand(len(widths) <= MOST_LAYERS, "the widths", f"of at most {MOST_LAYERS} layers", len(widths))
-    skeleton = Skeleton.from_text(claims.text(value["skeleton"], "the skeleton"))
-    claims.demand(skeleton.n_inputs == n_inputs, "the inputs of the skeleton", f"{n_inputs}", skeleton.n_inputs)
-    claims.demand(skeleton.depth == len(widths), "the widths", f"one for each of {skeleton.depth} layers", widths)
-    layers = getattr(schemes, scheme)(widths, **SCHEMES[scheme]["options"])
-    least = least_size(skeleton, layers)
-    claims.demand(least <= n_numbers, "the widths", f"those of a network of {n_numbers} numbers", widths)
-    like = build(skeleton, layers, key=jr.key(0), x=np.zeros((2, skeleton.n_inputs)))
-    if not joint:
-        return like
-    least = like.n_outputs * n_joint_features(like) ** 2
-    claims.demand(least <= n_numbers, "the joint top", f"one of {n_numbers} numbers", least)
-    return _with_joint_top(like)
-
-
-def _with_joint_top(network: Network) -> Network:
-    """The same with a top layer of the closed form's shape, by way of it: the numbers do not matter."""
-    x = np.random.default_rng(0).standard_normal((4, network.skeleton.n_inputs))
-    y = np.zeros((4, network.n_outputs)) + np.arange(4.0)[:, None]
-    likelihood = Gaussian().init(y)
-    if not has_closed_form(network, likelihood):
-        raise ValueError("a joint top layer on a network that has none")
-    return closed_form(network, likelihood, x, y, np.ones((4, 1)))[0]
-
-
-def _filled(like: Network, arrays: Arrays, prefix: str) -> Network:
-    """The network with the file's numbers, but for its wiring, which the skeleton tells."""
-    own, rest = eqx.partition(like, eqx.is_array)
-    leaves, tree = jax.tree.flatten(own)
-    found = []
-    for i, leaf in enumerate(leaves):
-        limits: Any = dict(low=-LARGEST_WEIGHT, high=LARGEST_WEIGHT)
-        found.append(jnp.asarray(arrays.take(f"{prefix}/{i}", *leaf.shape, kind=np.dtype(leaf.dtype).kind, **limits)))
-    filled = eqx.combine(jax.tree.unflatten(tree, found), rest)
-    pairs = zip(*(jax.tree.leaves([s.wiring for s in each.stacks]) for each in (like, filled)), strict=True)
-    claims.demand(all(np.array_equal(a, b) for a, b in pairs), prefix, "wired as its skeleton", "another wiring")
-    return filled

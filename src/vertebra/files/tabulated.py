@@ -20,7 +20,7 @@ from vertebra.serving import FORMAT, LARGEST
 from vertebra.tables.column import BOOLEAN_WORDS, MISSING_WORDS
 
 # What may be left out of a term, as a share of all coefficients; and of a column between two steps, as a share of it.
-LEFT_OUT, BETWEEN = 1e-7, 2e-5
+NEGLIGIBLE, BETWEEN = 1e-7, 2e-5
 # Steps of a number: so many to begin with, doubled until lines between them are near enough, and at most.
 FEWEST_STEPS, MOST_STEPS = 512, 65536
 
@@ -42,7 +42,7 @@ def to_tables(model: Model, path: str | os.PathLike[str]) -> None:
     for output, latent in enumerate(outputs):
         unit, mean = model.target.unit(output), terms.means[latent]
         constants.append(model.target.origin(output) + unit * mean[0])
-        least = LEFT_OUT * float(np.linalg.norm(mean[1:]))
+        least = NEGLIGIBLE * float(np.linalg.norm(mean[1:]))
         for block, place in zip(basis.blocks, basis.slices, strict=True):
             tensor = np.zeros([len(basis.systems[i].kind) for i in block.term])
             tensor[tuple(block.index.T)] = mean[1:][place]

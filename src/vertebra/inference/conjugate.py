@@ -19,9 +19,11 @@ from scipy.optimize import minimize_scalar
 from vertebra.likelihoods.densities import Gaussian as GaussianLikelihood
 from vertebra.likelihoods.densities import Likelihood
 from vertebra.machine.threads import Sums, added
-from vertebra.networks.distributions import Full, Gaussian, Normal
+from vertebra.networks.covariances import Full
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import overridden, working
+from vertebra.networks.posteriors import Gaussian
+from vertebra.networks.priors import Normal
 
 CHUNK = 4096
 # Eigenvectors of so many features take some seconds; `fit` does not start longer work unasked.

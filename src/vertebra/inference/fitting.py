@@ -40,8 +40,9 @@ from vertebra.machine import cluster
 from vertebra.machine.checkpoint import Checkpoint, Entry
 from vertebra.machine.devices import apart, cut, everywhere, home, is_key, mesh_for, padded
 from vertebra.networks.keys import fast
-from vertebra.networks.network import Network, pile
+from vertebra.networks.network import Network
 from vertebra.networks.parameters import trainable, working
+from vertebra.networks.stack import pile
 from vertebra.tables.parquet import ahead
 from vertebra.tables.windows import Windows
 

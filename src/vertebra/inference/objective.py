@@ -8,7 +8,8 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from vertebra.likelihoods.densities import Likelihood
-from vertebra.networks.network import Network, Noise
+from vertebra.networks.network import Network
+from vertebra.networks.stack import Noise
 
 
 class StepNoise(NamedTuple):

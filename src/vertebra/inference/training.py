@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
 from vertebra.inference.objective import Counted, minibatch_elbo, step_noise
 from vertebra.machine.devices import by_rows, pad, padded_size
-from vertebra.networks.network import root
+from vertebra.networks.stack import root
 
 MAX_SCORE_ROWS = 1024
 MAX_RETRIES = 4

@@ -1,5 +1,6 @@
 """What users hand over, held to what it may be."""
 
+import math
 import numbers
 from typing import Any
 
@@ -14,6 +15,12 @@ def seed_of(random_state) -> int:
 def check_level(level: float) -> None:
     if not 0.0 < level < 1.0:
         raise ValueError(f"`level` must be between 0 and 1, got {level!r}.")
+
+
+def check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0.0 or math.isinf(value):
+            raise ValueError(f"`{name}` must be positive and finite, got {value!r}.")
 
 
 def check_count(**counts: Any) -> None:

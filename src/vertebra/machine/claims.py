@@ -15,6 +15,8 @@ import numpy as np
 LARGEST = 1e30
 # In the units of the user any number may stand there.
 FINITE = float(np.finfo(np.float64).max)
+# What is divided by is at least this, the least normal number.
+TINY = float(np.finfo(np.float64).tiny)
 
 
 def demand(holds: Any, what: str, wanted: str, got: Any) -> None:

@@ -27,16 +27,15 @@ from vertebra.models.rows import Rows, marginal_rows
 from vertebra.models.settings import LIKELIHOODS, Settings
 from vertebra.networks import schemes
 from vertebra.networks.skeleton import additive, chain
-from vertebra.tables.encoding import encode
-from vertebra.tables.passes import MOST_SEARCHED
+from vertebra.tables.encoding import MOST_LEVELS, encode
+from vertebra.tables.passes import MOST_SEARCHED, N_FUNCTIONS
 from vertebra.tables.profile import copies_of
 from vertebra.terms.additive import Additive, Mains, fit_additive
 from vertebra.terms.group_lasso import clusters_of, group_lasso_path
+from vertebra.terms.model import MOST_OF_ALL
 from vertebra.terms.sums import Everything, HeldTable
 from vertebra.terms.term import Term
 
-# Categories of more levels are read as numbers.
-MOST_LEVELS = 64
 # A loss this many times that of a linear model, on rows left out, is worth another fit: where the truth is linear, most
 # fits should not take twice the time. experiments/separable.py was run with this value, and with no other.
 BEHIND = 1.02
@@ -131,7 +130,7 @@ class _Additive:
             everything = HeldTable(x, y, rows.weight)
             x, y, *parts = _some(self.seed, x, y, *rows)
             rows = Rows(*parts)
-        check_memory(8.0 * (2.0 * x.size * 55 + 6 * 3200.0**2), "This fit")
+        check_memory(8.0 * (2.0 * x.size * N_FUNCTIONS + 6.0 * MOST_OF_ALL**2), "This fit")
         return Searched(x, y, rows, coded.n_levels, everything)
 
     def _terms(

@@ -17,6 +17,7 @@ from sklearn.metrics import roc_auc_score
 
 from vertebra.likelihoods.densities import Bernoulli, Categorical
 from vertebra.likelihoods.predictive import Predictive
+from vertebra.tables.encoding import MOST_LEVELS
 from vertebra.tables.folds import folds_of, groups_of
 
 LEFT_OUT = "each row left out in turn, with the terms kept"  # the linear model: a fifth of the rows left out in turn
@@ -26,8 +27,6 @@ HELD_OUT = "rows that were not fitted"
 # Levels at which coverage is looked at, and bins of probabilities.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 N_BINS = 10
-# Categories of more levels are left out of the linear model.
-MOST_LEVELS = 64
 N_FOLDS = 5
 WORDS = {
     "rmse": "RMSE",

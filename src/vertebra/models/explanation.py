@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from vertebra.machine.checks import check_level
 from vertebra.models.model import Model
 from vertebra.tables.schema import date
-from vertebra.terms.search import discoveries, probabilities
+from vertebra.terms.structure import discoveries, probabilities
 from vertebra.terms.term import MOST_NAMED, Term
 
 # Values shown per numeric input, by the order of the term: as many points in all as a reader, or a page, can take.

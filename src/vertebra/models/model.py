@@ -24,7 +24,7 @@ from vertebra.tables.encoding import Encoding
 from vertebra.tables.profile import Profile
 from vertebra.tables.schema import Schema
 from vertebra.tables.weighting import Weights, weighting
-from vertebra.terms.search import Structure
+from vertebra.terms.structure import Structure
 from vertebra.terms.term import Term
 
 

@@ -14,10 +14,10 @@ from vertebra.machine.control import Control
 from vertebra.models.calibration import LeftOut, doubt, left_out
 from vertebra.models.settings import Settings
 from vertebra.networks import schemes
-from vertebra.networks.distributions import Gaussian as GaussianPosterior
-from vertebra.networks.network import build
+from vertebra.networks.build import build
+from vertebra.networks.posteriors import Gaussian as GaussianPosterior
 from vertebra.networks.skeleton import Skeleton
-from vertebra.tables.passes import StreamedRows
+from vertebra.tables.streamed import StreamedRows
 from vertebra.tables.windows import Windows
 
 # What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.

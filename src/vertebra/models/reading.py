@@ -23,9 +23,11 @@ from vertebra.models.target import (
 )
 from vertebra.tables.column import in_order
 from vertebra.tables.encoding import Encoding, encode, levels_left
+from vertebra.tables.known import Known
 from vertebra.tables.parquet import as_parquet, is_stream
-from vertebra.tables.passes import Known, StreamedRows, Training
+from vertebra.tables.passes import Training
 from vertebra.tables.schema import Schema, learn
+from vertebra.tables.streamed import StreamedRows
 from vertebra.tables.weighting import Weighting, Weights, weighting
 
 

@@ -65,9 +65,5 @@ def ranges_of(matrix: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "p 2"]:
 def marginal_rows(x, weight) -> Float[np.ndarray, "m p"]:
     """Rows whose columns are quantiles of the inputs, each by itself."""
     steps = (np.arange(N_MARGINAL_ROWS) + 0.5) / N_MARGINAL_ROWS
-    columns = []
-    for column in x.T:
-        order = np.argsort(column, kind="stable")
-        upto = np.cumsum(weight[order])
-        columns.append(column[order][np.minimum(np.searchsorted(upto, steps * upto[-1]), len(order) - 1)])
+    columns = [np.quantile(column, steps, weights=weight, method="inverted_cdf") for column in x.T]
     return np.stack(columns, axis=1)

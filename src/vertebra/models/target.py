@@ -43,7 +43,7 @@ class Target:
         classes = [] if self.classes is None else [str(each) for each in self.classes]
         return (classes[1:] if len(classes) == 2 else classes) or self.names
 
-    def standard(self, y: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+    def standard(self, y: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n k"]:
         return (y - self.centre) / self.scale
 
     def in_units(self, z: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n k"]:

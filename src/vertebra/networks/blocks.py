@@ -7,7 +7,7 @@ of a weight matrix is the paper's w_j or v_j.
 
 import math
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -18,9 +18,12 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from sklearn.cluster import KMeans
 
 from vertebra.networks.activations import Activation, as_activation
-from vertebra.networks.distributions import Posterior, Prior, check_posterior, check_prior, kl, product
+from vertebra.networks.divergence import kl
+from vertebra.networks.features import product
 from vertebra.networks.kernels import PRECISE, RBF, Dual, Kernel, Matern, log_positive
-from vertebra.networks.parameters import Fixed, overridden, working
+from vertebra.networks.parameters import UNBUILT, Built, Fixed, overridden, working
+from vertebra.networks.posteriors import Posterior, check_posterior
+from vertebra.networks.priors import Prior, check_prior
 
 
 class FunctionBlock(eqx.Module):
@@ -74,14 +77,31 @@ class FunctionBlock(eqx.Module):
 class FeatureBlock(Protocol):
     """What a layer asks of a feature block: RB, IPB, or one of your own."""
 
-    r: int
-    residual: str | None  # "diagonal": there is also `left_out(x, phi)`, a variance that the layer adds
+    @property
+    def r(self) -> int:
+        """How many features it gives."""
+        ...
 
-    def init(self, n_inputs: int, *, rng: np.random.Generator) -> Any:
+    @property
+    def residual(self) -> str | None:
+        """With "diagonal" there is also `left_out(x, phi)`, a variance that the layer adds."""
+
+    def init(self, n_inputs: int, *, rng: np.random.Generator) -> "FeatureBlock":
         """The block for that many inputs, with its arrays."""
+        ...
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Float[Array, "n_inputs *batch"]) -> Float[Array, "r *batch"]:
         """φ from columns x."""
+        ...
+
+
+@runtime_checkable
+class BlockWithDual(FeatureBlock, Protocol):
+    """A feature block that knows the kernel its features approach."""
+
+    def dual(self, n_inputs: int) -> Kernel:
+        """K(x, z) = E φ(x)ᵀφ(z)."""
+        ...
 
 
 class RandomFeatureBlock(eqx.Module):
@@ -109,12 +129,12 @@ class RandomFeatureBlock(eqx.Module):
     orthogonal: bool = eqx.field(static=True)
     learn: bool = eqx.field(static=True)
     ard: bool = eqx.field(static=True)
-    log_lengthscale: Float[Array, "*n_inputs"] | Fixed | None
+    log_lengthscale: Built[Float[Array, "*n_inputs"] | Fixed]
     log_amplitude: Float[Array, ""] | Fixed
-    base: Fixed | None
+    base: Built[Fixed]
     offset: Fixed | None
 
-    residual = None
+    residual: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -132,7 +152,7 @@ class RandomFeatureBlock(eqx.Module):
             raise ValueError(f"`r` must be at least 1, got {r!r}.")
         as_activation(activation)
         self.r, self.activation, self.degrees = r, activation, None
-        self.log_lengthscale = None if lengthscale is None else log_positive("lengthscale", lengthscale)
+        self.log_lengthscale = UNBUILT if lengthscale is None else log_positive("lengthscale", lengthscale)
         self.log_amplitude = log_positive("amplitude", amplitude)
         if kernel is not None:
             if lengthscale is not None or amplitude != 1.0 or bias:
@@ -155,7 +175,7 @@ class RandomFeatureBlock(eqx.Module):
             self.log_lengthscale, self.log_amplitude = kernel.log_lengthscale, 0.5 * kernel.log_variance
         self.bias, self.orthogonal, self.learn = bias, orthogonal, learn
         self.ard = kernel is None or kernel.ard  # pyright: ignore[reportAttributeAccessIssue]
-        self.base = self.offset = None
+        self.base, self.offset = UNBUILT, None
 
     def init(self, n_inputs: int, *, rng: np.random.Generator) -> "RandomFeatureBlock":
         """The block for that many inputs, with w (and b) drawn."""
@@ -229,7 +249,7 @@ class InducingPointBlock(eqx.Module):
     kernel: Kernel
     residual: str | None = eqx.field(static=True)
     jitter: float | None = eqx.field(static=True)
-    z: Float[Array, "r n_inputs"] | None
+    z: Built[Float[Array, "r n_inputs"]]
 
     def __init__(
         self,
@@ -250,7 +270,7 @@ class InducingPointBlock(eqx.Module):
         self.kernel = RBF() if kernel is None else kernel  # pyright: ignore[reportCallIssue]
         self.residual = residual
         self.jitter = jitter
-        self.z = z
+        self.z = UNBUILT if z is None else z
 
     def init(self, n_inputs: int, *, rng: np.random.Generator, z: ArrayLike | None = None) -> "InducingPointBlock":
         """The block for that many inputs, with its points at `z`, or else drawn from N(0, I)."""

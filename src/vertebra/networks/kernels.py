@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from vertebra.networks.activations import Activation, as_activation, dual
+from vertebra.networks.parameters import UNBUILT, Built
 
 # A GPU multiplies float32 with the 10 bits of TF32 unless told otherwise: enough for a layer's weights, too few for a
 # matrix that is to be factorised.
@@ -117,12 +118,12 @@ class Stationary(Kernel):
     [2. 2. 2. 2.]
     """
 
-    log_lengthscale: Float[Array, "*p"] | None
+    log_lengthscale: Built[Float[Array, "*p"]]
     log_variance: Float[Array, ""]
     ard: bool = eqx.field(static=True)
 
     def __init__(self, lengthscale: ArrayLike | None = None, variance: float = 1.0, *, ard: bool = True):
-        self.log_lengthscale = None if lengthscale is None else log_positive("lengthscale", lengthscale)
+        self.log_lengthscale = UNBUILT if lengthscale is None else log_positive("lengthscale", lengthscale)
         self.log_variance = log_positive("variance", variance)
         self.ard = ard
 
@@ -293,7 +294,7 @@ class Dual(Kernel):
     """
 
     activation: str | Activation = eqx.field(static=True)
-    log_lengthscale: Float[Array, "*p"] | None
+    log_lengthscale: Built[Float[Array, "*p"]]
     log_variance: Float[Array, ""]
     log_bias: Float[Array, ""] | None
     ard: bool = eqx.field(static=True)
@@ -309,7 +310,7 @@ class Dual(Kernel):
     ):
         as_activation(activation)
         self.activation = activation
-        self.log_lengthscale = None if lengthscale is None else log_positive("lengthscale", lengthscale)
+        self.log_lengthscale = UNBUILT if lengthscale is None else log_positive("lengthscale", lengthscale)
         self.log_variance = log_positive("variance", variance)
         self.log_bias = None if bias == 0.0 else log_positive("bias", bias)
         self.ard = ard

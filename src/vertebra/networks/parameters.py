@@ -1,12 +1,22 @@
-"""Which arrays of a model are trained: everything real-valued that is not marked `Fixed`."""
+"""The arrays of a model: which are trained, in which precision, and which a recipe does not have yet."""
 
+import dataclasses
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, PyTree
+
+T = TypeVar("T")
+if TYPE_CHECKING:
+    # Blocks, kernels and posteriors are recipes until `init` gives them their arrays, and what computes asks built ones
+    # alone: a type checker sees the array, with its shape, and only when it runs may None stand there.
+    Built = Annotated[T, "None before `init`"]
+else:
+    Built = Optional
+UNBUILT: Any = None
 
 
 class Fixed(eqx.Module):
@@ -24,7 +34,7 @@ class Fixed(eqx.Module):
         self.value = jnp.asarray(value)
 
 
-def overridden(thing: Any, base: Any, names: Collection[str] | None = None) -> list[str]:
+def overridden(thing: object, base: type, names: Collection[str] | None = None) -> list[str]:
     """Public names of `base`, or those among `names`, that a subclass of it defines anew.
 
     >>> class Spiky(vb.Normal):
@@ -35,7 +45,9 @@ def overridden(thing: Any, base: Any, names: Collection[str] | None = None) -> l
     """
     mro = type(thing).__mro__
     own = {name for kind in mro[: mro.index(base)] for name in vars(kind)}
-    public = {name for name in (*dir(base), *base.__dataclass_fields__) if not name.startswith("_")}
+    public = {
+        name for name in (*dir(base), *(field.name for field in dataclasses.fields(base))) if not name.startswith("_")
+    }
     return sorted(own & (public if names is None else set(names)))
 
 

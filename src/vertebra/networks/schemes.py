@@ -5,9 +5,10 @@ import numbers
 from collections.abc import Sequence
 
 from vertebra.networks.blocks import InducingPointBlock, RandomFeatureBlock
-from vertebra.networks.distributions import Dropout, Gaussian, GroupLasso, Normal, PointMass, Posterior
 from vertebra.networks.kernels import RBF, Kernel, Matern
-from vertebra.networks.network import Layer
+from vertebra.networks.layer import Layer
+from vertebra.networks.posteriors import Dropout, Gaussian, PointMass, Posterior
+from vertebra.networks.priors import GroupLasso, Normal
 
 
 def mc_dropout(widths: Sequence[int], *, rate: float = 0.05) -> list[Layer]:
@@ -87,7 +88,8 @@ def deep_ensemble(widths: Sequence[int], *, scale: float = 10.0) -> list[Layer]:
     """Deep kernel learning under a loose prior, N(0, scale²/r), from small weights: a member of an ensemble.
 
     Alone such a network fits its rows too well and is too sure. Many of them, each without some of the rows, are to be
-    averaged, and the noise taken from rows that they had not seen: `fit(…, folds=…)`, then `calibrate`.
+    averaged, and the noise taken from rows that they had not seen: `vertebra.fit(…, folds=…)` trains them so and says
+    in `Fitted.unseen` which rows these were, and the estimators' `scheme="deep_ensemble"` does all of it.
 
     >>> first, last = vb.deep_ensemble([50, 1], scale=10.0)
     >>> print(first.prior.sd(100))

@@ -4,11 +4,12 @@ Nothing here touches an array: a skeleton can be built, checked, printed, stored
 """
 
 import json
-import numbers
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from vertebra.machine.checks import check_count
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Skeleton:
 
     def ancestors(self, node: int) -> tuple[tuple[int, ...], ...]:
         """What a top node depends on: the positions of inputs, then of nodes layer by layer, up to itself."""
-        levels = [(node,)]
+        levels: list[tuple[int, ...]] = [(node,)]
         for parents in reversed(self.parents):
             levels.append(tuple(sorted({j for i in levels[-1] for j in parents[i]})))
         return tuple(reversed(levels))
@@ -204,7 +205,7 @@ def chain(n_inputs: int, depth: int, *, activation: str = "tanh") -> Skeleton:
     output h2 = h2
     """
     inputs = _input_names(n_inputs)
-    _at_least_one(depth=depth)
+    check_count(depth=depth)
     return Skeleton(inputs, tuple(_strand("h", inputs, range(1, depth + 1), activation)))
 
 
@@ -226,11 +227,11 @@ def additive(
     output f = g0_1 + g1_1
     """
     inputs = _input_names(n_inputs)
-    _at_least_one(depth=depth)
+    check_count(depth=depth)
     if clusters is None:
         if n_subnetworks is None:
             raise ValueError("`additive` needs `n_subnetworks` or `clusters`, got neither.")
-        _at_least_one(n_subnetworks=n_subnetworks)
+        check_count(n_subnetworks=n_subnetworks)
         clusters = [range(n_inputs)] * n_subnetworks
     elif not clusters:
         raise ValueError("`clusters` must hold at least one cluster of inputs, got none.")
@@ -260,7 +261,7 @@ def multitask(n_inputs: int, n_tasks: int, depth: int = 2, *, shared: int = 1, a
     output t1_2 = t1_2
     """
     inputs = _input_names(n_inputs)
-    _at_least_one(n_tasks=n_tasks, depth=depth)
+    check_count(n_tasks=n_tasks, depth=depth)
     if not 0 <= shared < depth:
         raise ValueError(f"`shared` must be from 0 to depth - 1 = {depth - 1}, got {shared}.")
     trunk = _strand("h", inputs, range(1, shared + 1), activation)
@@ -279,14 +280,8 @@ def _strand(prefix: str, below: Sequence[str], levels: range, activation: str) -
 
 
 def _input_names(n_inputs: int) -> tuple[str, ...]:
-    _at_least_one(n_inputs=n_inputs)
+    check_count(n_inputs=n_inputs)
     return tuple(f"x{i}" for i in range(n_inputs))
-
-
-def _at_least_one(**counts: int) -> None:
-    for name, value in counts.items():
-        if not isinstance(value, numbers.Integral) or value < 1:
-            raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
 
 
 def _check(skeleton: Skeleton) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from vertebra.inference.fitting import History
 from vertebra.networks.blocks import InducingPointBlock, RandomFeatureBlock
-from vertebra.networks.network import Layer
+from vertebra.networks.layer import Layer
 from vertebra.networks.skeleton import Skeleton
 from vertebra.terms.block import BasisBlock
 from vertebra.terms.term import term_label

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import ArrayLike, Float, Int
 
-UNSEEN = -1.0  # the code of a level not seen at fit
+# The code of a level not seen at fit: codes of levels are 0 and more.
+UNSEEN = -1.0
 KINDS = ("number", "ordered", "category", "boolean")
 FEATURE_TYPES = (*KINDS, "datetime")
 
@@ -29,7 +30,9 @@ PARTS = {
 }
 _LARGEST = float(np.finfo(np.float64).max)
 _TINY = float(np.finfo(np.float64).tiny)  # below are the denormal numbers, which lose digits
-_TAIL = 3.0
+# Numbers have far tails where one lies further from the mean than so many sds, as one in 5·10⁸ of Gaussian ones does;
+# they are then drawn in from so many robust sds on, beyond which 0.3 % of Gaussian ones lie.
+FAR, TAIL = 6.0, 3.0
 # A target may be as large as this: sums over a hundred million rows, and intervals of many sds, stay below 1.8e308.
 LARGEST_TARGET = 1e300
 # A target must vary by this: an sd of a millionth of it, and that of rounding, are no denormal numbers.
@@ -374,7 +377,7 @@ def target_fault(y: Float[np.ndarray, " n"], *, is_count: bool = False) -> tuple
 
 
 def scaling(x: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> tuple[float, float, float]:
-    """Mean, sd and no tail where every value lies within 6 sd; else median, robust sd and where the tails begin."""
+    """Mean, sd and no tail where values lie within `FAR` sds; else median, robust sd and where the tails begin."""
     # sums over sorted distinct values: neither the order of rows nor how often one is written changes a digit
     x, place = np.unique(x, return_inverse=True)
     weight = np.bincount(place.ravel(), weight)
@@ -387,7 +390,7 @@ def scaling(x: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> tupl
     share = weight / weight.max()
     share = share / share.sum()
     mean, sd = _mean_and_sd(z, share)
-    if np.abs(z - mean).max() <= 6.0 * sd:
+    if np.abs(z - mean).max() <= FAR * sd:
         return middle + half * mean, max(half * sd, _TINY), 0.0
     lower, median, upper = np.quantile(x, [0.25, 0.5, 0.75], weights=share, method="inverted_cdf").tolist()
     spread = (upper - lower) / 1.349  # the IQR of N(0, 1)
@@ -396,7 +399,7 @@ def scaling(x: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> tupl
         shares = share[rare] / share[rare].sum()
         spread = half * _mean_and_sd(z[rare], shares)[1] if np.ptp(z[rare]) > 0 else abs(float(x[rare][0]) - median)
     # the furthest value is finite in this scale, so that `original` gives it back
-    return median, max(spread, half * 1e-300, _TINY), _TAIL
+    return median, max(spread, half * 1e-300, _TINY), TAIL
 
 
 def _mean_and_sd(z: Float[np.ndarray, " n"], share: Float[np.ndarray, " n"]) -> tuple[float, float]:

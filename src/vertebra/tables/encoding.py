@@ -6,14 +6,19 @@ about the target does not seem to.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from vertebra.tables.folds import folds_of
 
+# Folds of the rows, of which the others tell what stands for a row's level: means of four fifths of the rows are nearly
+# those of all. A round number.
 N_FOLDS = 5
+# Categories of more levels than this are read as the mean of the target in each, and have no place in a linear model: a
+# column per level would be more columns than tables of a few hundred rows can tell apart. A round number.
+MOST_LEVELS = 64
 # Inputs are scaled to an sd near 1, and at fit none lies a thousand away. From here on a row is as if it lay here: what
 # a model says of it is a guess either way, and products do not overflow.
 FARTHEST = 1e9
@@ -43,7 +48,7 @@ class Encoding(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Of a category, by fold: the weight and the sum of the target in every level, missing last, and its squares."""
+    """A category by fold: the weight and the sum of the target in every level, missing last, and its squares."""
 
     counts: Float[np.ndarray, "folds levels_and_1"]
     sums: Float[np.ndarray, "folds levels_and_1"]
@@ -93,12 +98,12 @@ def encode(
 
 
 def levels_left(n_levels: Sequence[int], most_levels: int) -> list[int]:
-    """Of each input, the levels that are read as such."""
+    """How many levels of each input are read as such."""
     return [levels if levels <= most_levels else 0 for levels in n_levels]
 
 
 def tally(column, target, weight, folds, n_levels: int) -> Tally:
-    """Over some rows; tallies of others are added to it part by part."""
+    """The tally of some rows; tallies of others are added to it part by part."""
     shape = N_FOLDS, n_levels + 1
     home = folds * shape[1] + _places(column, n_levels)
     counts, sums = (np.bincount(home, each, shape[0] * shape[1]).reshape(shape) for each in (weight, weight * target))
@@ -111,8 +116,8 @@ def cross_fit(
     n_levels: Sequence[int],
     is_ordered: Sequence[bool],
 ) -> CrossFitted:
-    """From tallies of the categories to encode, and the lowest values of numbers with gaps to be filled, or NaN."""
-    tables: list[Any] = [None] * len(n_levels)
+    """The encoding from tallies of the categories, and the lowest values of numbers with gaps to be filled, or NaN."""
+    tables: list[Float[np.ndarray, " levels_and_2"] | None] = [None] * len(n_levels)
     folded = {}
     for i, own in tallies.items():
         tables[i] = np.append(_shrunken_means(own.counts.sum(axis=0), own.sums.sum(axis=0), own.squares.sum()), 0.0)

@@ -1,4 +1,7 @@
-"""Rows cut into folds, at random; rows that are equal go to different ones, copies of a row stay together."""
+"""Rows cut into folds, at random; rows that are equal go to different ones, copies of a row stay together.
+
+No splitter of scikit-learn does both: KFold knows nothing of equal rows, GroupKFold would keep all of them together.
+"""
 
 import numpy as np
 from jaxtyping import Bool, Float, Int

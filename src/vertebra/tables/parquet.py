@@ -9,19 +9,26 @@ import pathlib
 import queue
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from vertebra.machine import cluster
 
-# Rows of a batch as they are read, and batches read ahead of the work.
+# Rows of a batch as they are read, eight chunks of work; and batches read ahead of it: one while another is worked on.
 BATCH_ROWS, AHEAD = 65_536, 2
-# GiB that a fit may take beside the libraries.
+# GiB that a fit may take beside the libraries. A round number.
 MEMORY = 1.5
 # What the numbers of rows are hashed with, for choices that must not go together.
 SAMPLED, FOLDED, CALIBRATED, ORDERED = range(4)
+
+# pyarrow's Table, RecordBatch, Schema and Dataset: it is imported where files are read, and need not be installed.
+ArrowTable = Any
+ArrowBatch = Any
+ArrowSchema = Any
+ArrowDataset = Any
+T = TypeVar("T")
 
 
 class Parquet:
@@ -85,7 +92,7 @@ class Batch(NamedTuple):
     """Rows as they were read, and the number of the first among all."""
 
     first: int
-    rows: Any  # a pyarrow.RecordBatch
+    rows: ArrowBatch
 
     @property
     def numbers(self) -> Int[np.ndarray, " n"]:
@@ -94,7 +101,7 @@ class Batch(NamedTuple):
     def part(self, start: int, stop: int) -> "Batch":
         return Batch(self.first + start, self.rows.slice(start, stop - start))
 
-    def frame(self, columns: Sequence[str]) -> Any:
+    def frame(self, columns: Sequence[str]) -> ArrowTable:
         """Some columns, as a table."""
         import pyarrow as pa
 
@@ -111,7 +118,7 @@ def as_parquet(X: Any) -> Parquet:
     return X if isinstance(X, Parquet) else Parquet(X)
 
 
-def _dataset(source: Any) -> Any:
+def _dataset(source: Any) -> ArrowDataset:
     try:
         import pyarrow.dataset as ds
     except ImportError:
@@ -131,7 +138,7 @@ def _dataset(source: Any) -> Any:
     return found
 
 
-def ahead(items: Iterable[Any], n: int = AHEAD) -> Generator[Any, None, None]:
+def ahead(items: Iterable[T], n: int = AHEAD) -> Generator[T, None, None]:
     """The same items, made by a thread of their own, up to n before they are asked for."""
     made: queue.Queue = queue.Queue(n)
     stopped = threading.Event()

@@ -9,7 +9,10 @@ from jaxtyping import Float
 
 from vertebra.tables.column import Column
 
+# Bins of a number's values: as many as a small chart can show. A round number.
 N_BINS = 30
+# Values that tell how many distinct ones there are, and so whether fewer bins will do.
+ROWS_FOR_BINS = 10_000
 
 
 class Marginal(NamedTuple):
@@ -77,12 +80,10 @@ def _of_number(values, weight, column: Column | None = None) -> Marginal:
     if not len(value):
         return Marginal(np.asarray(units(np.zeros(2))), np.zeros(1), missing, float(units(np.zeros(1))[0]))
     low, high = float(value.min()), float(value.max())
-    step = np.linspace(0.0, 1.0, min(N_BINS, max(len(np.unique(value[:10_000])), 1)) + 1)
+    step = np.linspace(0.0, 1.0, min(N_BINS, max(len(np.unique(value[:ROWS_FOR_BINS])), 1)) + 1)
     edges = low * (1.0 - step) + high * step
     counts = np.bincount(
         np.clip(np.searchsorted(edges, value, side="right") - 1, 0, len(step) - 2), mass, len(step) - 1
     )
-    order = np.argsort(value, kind="stable")
-    upto = np.cumsum(mass[order])
-    middle = value[order][np.searchsorted(upto, 0.5 * upto[-1])]
-    return Marginal(np.asarray(units(edges)), counts / total, missing, float(units(np.array([middle]))[0]))
+    middle = np.quantile(value, [0.5], weights=mass, method="inverted_cdf")
+    return Marginal(np.asarray(units(edges)), counts / total, missing, float(units(middle)[0]))

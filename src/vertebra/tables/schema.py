@@ -18,6 +18,9 @@ from scipy.sparse import issparse
 
 from vertebra.tables.column import FEATURE_TYPES, Column, demand, describe, read
 
+# Any table that `opened` takes: a frame of pandas or of another kind that narwhals knows, an array, lists.
+TableLike = Any
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -33,7 +36,7 @@ class Schema:
                 f"`X` has columns named like a part of one of its datetimes, rename them: {', '.join(clash)}."
             )
 
-    def matrix(self, X: Any, estimator: str = "the model") -> Float[np.ndarray, "n p"]:
+    def matrix(self, X: TableLike, estimator: str = "the model") -> Float[np.ndarray, "n p"]:
         """A row per row of X and a column per input: numbers scaled, levels as codes, missing NaN, new levels UNSEEN.
 
         A frame is matched by name, in any order and with columns to spare, where the names at fit were the user's;
@@ -83,7 +86,7 @@ class Schema:
 
 
 def learn(
-    X: Any, weight: ArrayLike | Sequence[float] | None = None, feature_types: Mapping | Sequence | None = None
+    X: TableLike, weight: ArrayLike | Sequence[float] | None = None, feature_types: Mapping | Sequence | None = None
 ) -> Schema:
     """The schema of a table, by rule, from the rows whose weight is above 0.
 
@@ -121,7 +124,7 @@ class Opened(NamedTuple):
     is_array: bool
 
 
-def opened(X: Any) -> Opened:
+def opened(X: TableLike) -> Opened:
     """Any table that we take, opened; refused here are those of the wrong shape or make."""
     if issparse(X):
         raise TypeError(
@@ -159,7 +162,7 @@ def opened(X: Any) -> Opened:
     return Opened(columns, tuple(str(name) for name in names) if True in is_text else None, not names)
 
 
-def _array(X: Any) -> np.ndarray:
+def _array(X: TableLike) -> np.ndarray:
     array = np.asarray(X)
     if array.dtype.kind in "US" and not isinstance(X, np.ndarray):
         array = np.asarray(X, dtype=object)  # lists of numbers and text: each value keeps its type

@@ -4,8 +4,9 @@ Facts of parts of a table add up to those of the whole, wherever the parts were 
 the quartiles of numbers with far tails, which a sample of rows gives.
 """
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from jaxtyping import Float, Int
 
 from vertebra.machine import claims
 from vertebra.tables.column import (
+    FAR,
     FEATURE_TYPES,
     PARTS,
     UNSEEN,
@@ -31,19 +33,17 @@ from vertebra.tables.column import (
     scaling,
     unified,
 )
-from vertebra.tables.schema import Schema, opened, wanted_kinds
+from vertebra.tables.schema import Schema, TableLike, opened, wanted_kinds
 
-# A column of text with more levels than this names its rows.
-MOST_LEVELS = 1_000_000
-# Numbers that lie further from the mean than so many sds have far tails.
-FAR = 6.0
-# Squares of larger numbers, so many of them, need not be finite.
+# A column of text with more levels than this names its rows. A round number: its levels take 100 MB.
+MOST_LEVELS_KEPT = 1_000_000
+# Squares of larger numbers, so many of them, need not be finite: those of 10²⁷ are.
 LARGE = 1e140
 
 
 @dataclass
 class Moments:
-    """Of numbers: their weight, extremes, mean, and the sum of squares about it."""
+    """Numbers in sum: their weight, extremes, mean, and the sum of squares about it."""
 
     weight: float = 0.0  # 0: there are none
     low: float = 0.0
@@ -91,7 +91,7 @@ class Moments:
 
 @dataclass
 class Facts:
-    """Of one column: what it holds (None: nothing seen yet), as far as it was read."""
+    """What one column holds, as far as it was read; its kind is None where nothing was seen yet."""
 
     source: str
     wanted: str | None
@@ -103,7 +103,7 @@ class Facts:
     parts: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a datetime: their lowest and highest codes
 
     def add(self, series: pd.Series, weight: Float[np.ndarray, " n"]) -> "Facts":
-        """With some more rows."""
+        """The facts with some more rows."""
         kind = self.wanted or self.kind
         if self.kind is None and series.notna().any():
             natural = kind_of(series, self.source, False)
@@ -138,11 +138,12 @@ class Facts:
         return own
 
     def merged(self, other: "Facts") -> "Facts":
-        """With those of other rows."""
+        """The facts with those of other rows."""
         levels = list(unified([*self.levels, *other.levels]))
-        if len(levels) > MOST_LEVELS:
+        if len(levels) > MOST_LEVELS_KEPT:
             raise ValueError(
-                f"The column {self.source!r} has more than {MOST_LEVELS} levels: if it names the rows, leave it out."
+                f"The column {self.source!r} has more than {MOST_LEVELS_KEPT} levels: if it names the rows, leave "
+                "it out."
             )
         parts = dict(self.parts)
         for part, (low, high) in other.parts.items():
@@ -160,23 +161,23 @@ class Facts:
 
     def columns(self, sample: pd.Series) -> list[Column]:
         """The inputs that the column becomes."""
-        gap: dict[str, Any] = dict(has_missing=self.has_missing)
+        column = functools.partial(Column, source=self.source, has_missing=self.has_missing)
         if self.kind == "datetime":
             varying = [part for part, (low, high) in self.parts.items() if low < high]
-            time = Column(f"{self.source} (time)", self.source, "number", "time", **gap)
+            time = column(f"{self.source} (time)", kind="number", part="time")
             return [self._scaled(time, sample)] + [
-                Column(f"{self.source} ({part})", self.source, "ordered", part, PARTS[part], **gap) for part in varying
+                column(f"{self.source} ({part})", kind="ordered", part=part, levels=PARTS[part]) for part in varying
             ]
         if self.kind in (None, "number") or not self.levels:
             part = "time" if self.is_time else None
-            return [self._scaled(Column(self.source, self.source, "number", part, **gap), sample)]
+            return [self._scaled(column(self.source, kind="number", part=part), sample)]
         # the order of levels that are declared is that of the files
         is_declared = self.kind == "ordered" and self.wanted is None
         levels = (False, True) if self.kind == "boolean" else self.levels if is_declared else in_order(self.levels)
-        return [Column(self.source, self.source, self.kind, levels=tuple(levels), **gap)]
+        return [column(self.source, kind=self.kind, levels=tuple(levels))]
 
     def _scaled(self, column: Column, sample: pd.Series) -> Column:
-        """As `learn` scales it: by mean and sd, or where tails reach far by quartiles."""
+        """The column, scaled as `learn` does: by mean and sd, or where tails reach far by quartiles."""
         own = self.moments
         if not own.weight:
             return column
@@ -221,14 +222,17 @@ class Facts:
         )
 
 
-def begin(sources: Sequence[str], feature_types: Any) -> list[Facts]:
+def begin(sources: Sequence[str], feature_types: Mapping | Sequence | None) -> list[Facts]:
     """What is known of columns before any row."""
     wanted = wanted_kinds(feature_types, tuple(sources))
     return [Facts(source, kind) for source, kind in zip(sources, wanted, strict=True)]
 
 
 def with_rows(
-    facts: Sequence[Facts], frame: Any, weight: Float[np.ndarray, " n"], numbers: Int[np.ndarray, " n"] | None = None
+    facts: Sequence[Facts],
+    frame: TableLike,
+    weight: Float[np.ndarray, " n"],
+    numbers: Int[np.ndarray, " n"] | None = None,
 ) -> list[Facts]:
     """What is known with the rows of a frame, which has these columns in this order; errors name rows by `numbers`."""
     shown = weight > 0
@@ -238,7 +242,7 @@ def with_rows(
     return [each.add(own.loc[shown], weight[shown]) for each, own in zip(facts, series, strict=True)]
 
 
-def schema_of(facts: Sequence[Facts], sample: Any) -> Schema:
+def schema_of(facts: Sequence[Facts], sample: TableLike) -> Schema:
     """How the table is read; `sample` is a frame of some of its rows."""
     columns: list[Column] = []
     for each, series in zip(facts, opened(sample).columns, strict=True):

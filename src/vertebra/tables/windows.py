@@ -12,9 +12,10 @@ from vertebra.machine import cluster
 from vertebra.machine.devices import from_parts
 from vertebra.machine.threads import Sums
 from vertebra.tables.parquet import ORDERED, Batch
-from vertebra.tables.passes import StreamedRows
+from vertebra.tables.streamed import Matrix, StreamedRows, Targets, Vector
 
-# Shards of minibatches, and bytes of a window of them.
+# Shards of minibatches: as many processes can share them evenly. Bytes of a window of them: 64 MiB, a small part of a
+# device's memory.
 N_SHARDS, WINDOW_BYTES = 8, 2.0**26
 
 
@@ -65,7 +66,7 @@ class Windows:
         return shards
 
     def folds(self, n_folds: int) -> Int[np.ndarray, " n"]:
-        """Of the rows in memory."""
+        """The folds of the rows in memory."""
         return self.stream.training.folds(self.stream.numbers, n_folds)
 
     def fewest_rounds(self, n_steps: int, batch_size: int) -> int:
@@ -73,8 +74,8 @@ class Windows:
         row = 4.0 * (self.x.shape[1] + self.y.shape[1] + 2)
         return -(-n_steps // max(int(WINDOW_BYTES / (row * batch_size)), 1))
 
-    def sums(self, work: Callable[[Any, Any, Any], Sums], folds: int, held: int) -> Sums:
-        """Over all rows but those of a fold."""
+    def sums(self, work: Callable[[Matrix, Targets, Vector], Sums], folds: int, held: int) -> Sums:
+        """Sums over all rows but those of a fold."""
         training = self.stream.training
 
         def on(batch: Batch, weight) -> Sums:

@@ -14,11 +14,17 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from vertebra.networks.distributions import Full, Gaussian, Normal, product
+from vertebra.networks.build import build
+from vertebra.networks.covariances import Full
+from vertebra.networks.features import product
 from vertebra.networks.kernels import PRECISE
-from vertebra.networks.network import Layer, Network, build, pile
+from vertebra.networks.layer import Layer
+from vertebra.networks.network import Network
 from vertebra.networks.parameters import Fixed, working
+from vertebra.networks.posteriors import Gaussian
+from vertebra.networks.priors import Normal
 from vertebra.networks.skeleton import additive
+from vertebra.networks.stack import pile
 from vertebra.terms.functions import System, rank_curve
 from vertebra.terms.sum_of_terms import SumOfTerms, triangular
 from vertebra.terms.term import Term, maximal

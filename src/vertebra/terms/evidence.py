@@ -11,7 +11,7 @@ minibatches. What the data leave open about τ, α, σ is averaged over.
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,7 +19,7 @@ from scipy.linalg import cho_solve, solve_triangular
 from scipy.linalg.lapack import get_lapack_funcs
 from scipy.optimize import minimize
 
-from vertebra.terms.functions import System, columns, products
+from vertebra.terms.functions import System, Values, columns, products
 from vertebra.terms.term import Term
 
 # The highest total degree of a term by its order, the most columns of one term, and of all before these are lowered.
@@ -58,6 +58,11 @@ class Block(NamedTuple):
         return self.term, self.index.tobytes()
 
 
+def columns_of(blocks: Sequence[Block], values: Values) -> Float[np.ndarray, "n m"]:
+    """The columns of all blocks, from the values of every input's functions."""
+    return np.concatenate([columns(values, block.term, block.index) for block in blocks], axis=1)
+
+
 def places_of(blocks: Sequence[Block]) -> list[slice]:
     """Where the columns of each lie among those of all."""
     ends = np.cumsum([0, *(len(block.index) for block in blocks)])
@@ -70,10 +75,9 @@ class Basis(NamedTuple):
     systems: tuple[System, ...]
     blocks: tuple[Block, ...]
 
-    def __call__(self, values: Any) -> Float[np.ndarray, "n columns"]:
+    def __call__(self, values: Values) -> Float[np.ndarray, "n columns"]:
         """Φ without the constant, from the values of every input's functions."""
-        parts = [columns(values, block.term, block.index) for block in self.blocks]
-        return np.concatenate(parts, axis=1) if parts else np.zeros((len(values[0]), 0))
+        return columns_of(self.blocks, values) if self.blocks else np.zeros((len(values[0]), 0))
 
     @property
     def slices(self) -> list[slice]:

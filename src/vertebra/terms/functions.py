@@ -11,7 +11,7 @@ others of its kind (exchangeable levels, Brownian motion).
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,13 +20,26 @@ from scipy.interpolate import PchipInterpolator
 from vertebra.terms.polynomials import orthonormal
 from vertebra.terms.term import Term
 
-# Polynomials are in the value itself where none lies further from the mean than so many sds; else the coordinate bends
-# at so many quantiles.
-SHORT_TAILS, N_QUANTILES = 2.2, 17
-CONSTANT, SEEN, UNSEEN = range(3)
+# The kinds of functions: 1 itself, those that the rows decide, and that of what no row has, which stays at its prior.
+CONSTANT, SEEN, NEVER_SEEN = range(3)
+# The highest degree of an input's polynomials, unless very many rows ask for more (`additive`); a round number.
 DEGREE = 12
-# Rough functions of an input, the knots they are tabulated at, and the rows there must be for each.
+# Polynomials are in the value itself where none lies further from the mean than so many sds, as for a uniform input
+# (1.7) and not for a Gaussian one; else the coordinate bends at so many quantiles, every sixteenth.
+SHORT_TAILS, N_QUANTILES = 2.2, 17
+# Rough functions of an input, the knots they are tabulated at, and the rows there must be for each. Round numbers.
 N_ROUGH, N_KNOTS, ROWS_PER_ROUGH = 40, 128, 8
+# Rows whose products are added at once: their functions, some 40 numbers each, take 20 MB.
+ROWS_AT_ONCE = 65_536
+
+
+@runtime_checkable
+class Values(Protocol):
+    """The functions of every input at some rows: those of input i at place i."""
+
+    def __getitem__(self, i: int, /) -> Float[np.ndarray, "n _"]: ...
+
+    def __len__(self) -> int: ...
 
 
 class System(NamedTuple):
@@ -116,15 +129,12 @@ def system_of(
 
 
 def _number(x, weight, rough: bool, degree: int) -> System:
+    """Functions of a number, and one that tells its missing values apart; without any value it is a constant."""
+    if np.isnan(x).all():
+        x, weight = np.zeros(1), np.ones(1)
     seen = ~np.isnan(x)
-    share = float(weight[seen].sum())
-    if not seen.any():
-        x, seen, share = np.zeros(1), np.ones(1, dtype=bool), 1.0
-        weight = np.ones(1)
-        has_missing = False
-    else:
-        has_missing = not seen.all()
-        share = share if has_missing else 1.0
+    has_missing = not seen.all()
+    share = float(weight[seen].sum()) if has_missing else 1.0
     value, mass = x[seen], weight[seen] / weight[seen].sum()
     low, width = float(value.min()), float(np.ptp(value)) or 1.0
     quantiles, transform = np.zeros(0), np.ones((1, 1))
@@ -138,7 +148,7 @@ def _number(x, weight, rough: bool, degree: int) -> System:
         transform[:, 1:] /= np.sqrt(share)
     degree = len(transform) - 1
     table = table / np.sqrt(share)
-    kinds = [CONSTANT] + [SEEN] * (degree + table.shape[1]) + [SEEN if has_missing else UNSEEN]
+    kinds = [CONSTANT] + [SEEN] * (degree + table.shape[1]) + [SEEN if has_missing else NEVER_SEEN]
     k = len(kinds)
     missing = np.zeros(k)
     missing[0] = 1.0
@@ -146,20 +156,20 @@ def _number(x, weight, rough: bool, degree: int) -> System:
     cost = np.array([0, *range(1, degree + 1), *[1] * table.shape[1], 1])
     offset = np.concatenate([np.zeros(degree + 1), log_share, [0.0]])
     system = System(
-        0,
-        low,
-        width,
-        quantiles,
-        transform,
-        knots,
-        table,
-        -np.sqrt((1.0 - share) / share) if has_missing else 0.0,
-        missing,
-        np.append(1.0, np.zeros(k - 1)),
-        np.array(kinds),
-        cost,
-        offset,
-        np.zeros((k, k)),
+        n_levels=0,
+        low=low,
+        width=width,
+        quantiles=quantiles,
+        transform=transform,
+        knots=knots,
+        table=table,
+        observed=-np.sqrt((1.0 - share) / share) if has_missing else 0.0,
+        missing=missing,
+        unseen=np.append(1.0, np.zeros(k - 1)),
+        kind=np.array(kinds),
+        cost=cost,
+        offset=offset,
+        gram=np.zeros((k, k)),
     )
     return _with_gram(system, x, weight)
 
@@ -171,10 +181,18 @@ def _quantiles(value, mass):
     distinct = np.unique(value)
     if len(distinct) < 2 * N_QUANTILES or np.abs(value - mean).max() <= SHORT_TAILS * sd:
         return np.zeros(0)
+    return _at_equal_steps(value, mass, N_QUANTILES)
+
+
+def _at_equal_steps(value, mass, n_steps: int) -> Float[np.ndarray, " steps"]:
+    """The values at equal steps of rank, from the least to the largest.
+
+    Not np.quantile, though it is the same by definition: it divides the ranks by their last, which rounds, and of rows
+    of equal weight, where a step ends with a row, another row is then taken than in models that were saved.
+    """
     order = np.argsort(value, kind="stable")
     upto = np.cumsum(mass[order])
-    steps = np.linspace(0.0, upto[-1], N_QUANTILES)
-    return value[order][np.minimum(np.searchsorted(upto, steps), len(order) - 1)]
+    return value[order][np.minimum(np.searchsorted(upto, np.linspace(0.0, upto[-1], n_steps)), len(order) - 1)]
 
 
 def rank_curve(quantiles: Float[np.ndarray, " q"]) -> PchipInterpolator:
@@ -203,10 +221,7 @@ def _brownian(value, mass, n_rows):
         return _NO_FUNCTIONS
     knots = distinct
     if len(distinct) > 2 * N_KNOTS:
-        order = np.argsort(value, kind="stable")
-        upto = np.cumsum(mass[order])
-        shares = np.linspace(0.0, upto[-1], N_KNOTS)
-        by_rows = np.unique(value[order][np.minimum(np.searchsorted(upto, shares), len(order) - 1)])
+        by_rows = np.unique(_at_equal_steps(value, mass, N_KNOTS))
         # a heap of equal values must not hide the others: its share of the knots goes to distinct values
         spare = max(N_KNOTS - len(by_rows), 2)
         others = np.quantile(distinct, np.linspace(0.0, 1.0, spare), method="nearest")
@@ -251,20 +266,20 @@ def _levels(x, weight, n_levels: int) -> System:
     table[seen] = np.append(functions, np.zeros((len(seen), 1)), axis=1)
     log_variance = np.log(variance / variance[0])[: k - 2]
     system = System(
-        n_levels,
-        0.0,
-        1.0,
-        np.zeros(0),
-        np.ones((1, 1)),
-        np.arange(n_levels, dtype=float),
-        table[:n_levels],
-        0.0,
-        np.append(1.0, table[n_levels]) if has_missing else unseen,
-        unseen,
-        np.array([CONSTANT, *[SEEN] * (k - 2), UNSEEN]),
-        np.minimum(np.arange(k), 1),
-        np.concatenate([[0.0], log_variance, [-np.log(variance[0])]]),
-        np.zeros((k, k)),
+        n_levels=n_levels,
+        low=0.0,
+        width=1.0,
+        quantiles=np.zeros(0),
+        transform=np.ones((1, 1)),
+        knots=np.arange(n_levels, dtype=float),
+        table=table[:n_levels],
+        observed=0.0,
+        missing=np.append(1.0, table[n_levels]) if has_missing else unseen,
+        unseen=unseen,
+        kind=np.array([CONSTANT, *[SEEN] * (k - 2), NEVER_SEEN]),
+        cost=np.minimum(np.arange(k), 1),
+        offset=np.concatenate([[0.0], log_variance, [-np.log(variance[0])]]),
+        gram=np.zeros((k, k)),
     )
     return _with_gram(system, x, weight)
 
@@ -272,9 +287,9 @@ def _levels(x, weight, n_levels: int) -> System:
 def _with_gram(system: System, x, weight) -> System:
     values = system(x)
     gram = np.zeros((values.shape[1], values.shape[1]))
-    for start in range(0, len(values), 65536):
-        part = values[start : start + 65536]
-        gram += part.T @ (weight[start : start + 65536, None] * part)
+    for start in range(0, len(values), ROWS_AT_ONCE):
+        part = values[start : start + ROWS_AT_ONCE]
+        gram += part.T @ (weight[start : start + ROWS_AT_ONCE, None] * part)
     return system._replace(gram=gram)
 
 
@@ -291,11 +306,11 @@ def products(systems: Sequence[System], term: Term, total: int, limit: int) -> I
     offset = np.sum([systems[i].offset[index[:, axis]] for axis, i in enumerate(term)], axis=0)
     order = np.lexsort((np.arange(len(index)), -np.round(offset, 9), cost))
     index = index[order[cost[order] <= total][:limit]]
-    return np.concatenate([index, systems[term[0]].of(UNSEEN)[:, None]]) if len(term) == 1 else index
+    return np.concatenate([index, systems[term[0]].of(NEVER_SEEN)[:, None]]) if len(term) == 1 else index
 
 
-def columns(values: Any, term: Term, index: Int[np.ndarray, "m order"]) -> Float[np.ndarray, "n m"]:
-    """Π_{i∈T} φ_{k_i}(x_i), one column per row of `index`; `values` holds the functions of input i at its place i."""
+def columns(values: Values, term: Term, index: Int[np.ndarray, "m order"]) -> Float[np.ndarray, "n m"]:
+    """Π_{i∈T} φ_{k_i}(x_i), one column per row of `index`."""
     product = values[term[0]][:, index[:, 0]]
     for axis, i in enumerate(term[1:], start=1):
         product = product * values[i][:, index[:, axis]]

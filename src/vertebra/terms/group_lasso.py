@@ -17,10 +17,13 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vertebra.machine.devices import apart, everywhere, home, mesh_for
-from vertebra.networks.distributions import GroupLasso, PointMass
+from vertebra.networks.build import build
 from vertebra.networks.keys import fast
-from vertebra.networks.network import Layer, Network, build
+from vertebra.networks.layer import Layer
+from vertebra.networks.network import Network
 from vertebra.networks.parameters import trainable, working
+from vertebra.networks.posteriors import PointMass
+from vertebra.networks.priors import GroupLasso
 from vertebra.networks.skeleton import additive
 from vertebra.terms.term import Term, maximal
 

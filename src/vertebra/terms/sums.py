@@ -7,22 +7,28 @@ rows, so that they do not depend on which thread was first.
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
 from vertebra.machine.threads import CHUNK, Sums, added, cores
-from vertebra.terms.evidence import Basis, Block, Products, places_of
-from vertebra.terms.functions import System, columns
+from vertebra.terms.evidence import Basis, Block, Products, columns_of, places_of
+from vertebra.terms.functions import System, Values, columns
 
-# Multiplications from which single precision does; rows from which threads share the work.
-MUCH_WORK, ROWS_FOR_THREADS = 3e9, 100_000
+# Multiplications from which products of rough functions are in single precision: so many take some tenths of a second.
+MUCH_WORK = 3e9
+# Rows from which threads share the work: with fewer, BLAS's own threads do. A round number.
+ROWS_FOR_THREADS = 100_000
+# A response whose sd is so small beside its mean is constant: rounding alone makes 1e-16 of it.
+ROUNDING = 1e-10
 
-Values = Sequence[Float[np.ndarray, "n _"]]
+Vector = Float[np.ndarray, " n"]
 # Sums over some rows, from the functions of every input there, y and the weights.
-Work = Callable[[Any, Float[np.ndarray, " n"], Float[np.ndarray, " n"]], Sums]
+Work = Callable[[Values, Vector, Vector], Sums]
+# The same from inputs, targets and weights.
+TableWork = Callable[[Float[np.ndarray, "n p"], Float[np.ndarray, "n k"], Vector], Sums]
 
 
 @runtime_checkable
@@ -39,11 +45,11 @@ class Source(Protocol):
 class Held:
     """Rows in memory."""
 
-    def __init__(self, values: Values, y: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]):
+    def __init__(self, values: Sequence[Float[np.ndarray, "n _"]], y: Vector, weight: Vector):
         self.values, self.y, self.weight = values, y, weight
         self.near = float(weight @ y / weight.sum())
 
-    def chunks(self):
+    def chunks(self) -> Iterator[tuple[Values, Vector, Vector]]:
         """The values of the functions, y and the weights, some rows at a time."""
         for start in range(0, len(self.y), CHUNK):
             part = slice(start, start + CHUNK)
@@ -63,7 +69,7 @@ class Everything(Protocol):
         """Says which basis the passes from here on are of, so that sums of another one are not taken for them."""
         ...
 
-    def total(self, work: Callable[[Any, Any, Any], Sums]) -> Sums: ...
+    def total(self, work: TableWork) -> Sums: ...
 
 
 class HeldTable:
@@ -75,7 +81,7 @@ class HeldTable:
 
     def begin(self, basis: str) -> None: ...
 
-    def total(self, work: Callable[[Any, Any, Any], Sums]) -> Sums:
+    def total(self, work: TableWork) -> Sums:
         starts = range(0, self.n_rows, CHUNK)
         parts = (tuple(each[start : start + CHUNK] for each in (self.x, self.y, self.weight)) for start in starts)
         return added(lambda part: work(*part), parts, cores())
@@ -86,7 +92,12 @@ class Streamed:
 
     near = 0.0
 
-    def __init__(self, systems: Sequence[System], everything: Everything, respond: Callable[[Any, Any, Any], Any]):
+    def __init__(
+        self,
+        systems: Sequence[System],
+        everything: Everything,
+        respond: Callable[[Values, Float[np.ndarray, "n k"], Vector], tuple[Vector, Vector]],
+    ):
         self.systems, self.everything, self.respond = systems, everything, respond
 
     def total(self, work: Work) -> Sums:
@@ -128,8 +139,8 @@ class LazyValues:
         return len(self.systems)
 
 
-class Rows:
-    """The data as the search sees them: products of columns, each worked out once, whatever models they serve in.
+class RowSums:
+    """Rows of one response as the search sees them: sums of products of columns, each worked out once for all models.
 
     A weight multiplies the precision of its row; the noise may be known. Where it is `faint` beside y, products need
     all digits.
@@ -152,8 +163,15 @@ class Rows:
         self._summarise(blocks)
 
     @classmethod
-    def held(cls, systems: Sequence[System], values: Values, y, weight, noise_variance: float | None = None) -> "Rows":
-        """Rows in memory."""
+    def held(
+        cls,
+        systems: Sequence[System],
+        values: Sequence[Float[np.ndarray, "n _"]],
+        y: Vector,
+        weight: Vector,
+        noise_variance: float | None = None,
+    ) -> "RowSums":
+        """The sums over rows in memory."""
         return cls(systems, Held(values, y, weight), noise_variance)
 
     def _summarise(self, blocks: Sequence[Block]) -> None:
@@ -176,7 +194,7 @@ class Rows:
         self.square = max(float(facts[3] - facts[2] ** 2 / self.total), 0.0)
         self._keep(blocks, blocks, *sums)
 
-    def between(self, other: "Rows", share: float, blocks: Sequence[Block]) -> "Rows":
+    def between(self, other: "RowSums", share: float, blocks: Sequence[Block]) -> "RowSums":
         """A share of the way from other rows' sums to these, which were taken of the same blocks.
 
         Sums are linear in w and wz, the natural parameters of working responses.
@@ -192,29 +210,28 @@ class Rows:
 
     @property
     def is_constant(self) -> bool:
-        return math.sqrt(self.square / self.total) <= 1e-10 * max(abs(self.mean_y), 1e-300)
+        return math.sqrt(self.square / self.total) <= ROUNDING * max(abs(self.mean_y), 1e-300)
 
-    def columns(self, blocks: Sequence[Block], values) -> Float[np.ndarray, "n m"]:
-        return np.concatenate([columns(values, b.term, b.index) for b in blocks], axis=1)
-
-    def _sums(self, left: Sequence[Block], right: Sequence[Block], values, y, weight, dtype: Any = np.float64) -> Sums:
-        """Over some rows: of the left blocks Σwφ and Σw(y − near)φ, and Σwφφᵀ with the right ones."""
+    def _sums(
+        self, left: Sequence[Block], right: Sequence[Block], values: Values, y, weight, dtype: type = np.float64
+    ) -> Sums:
+        """Sums over some rows: Σwφ and Σw(y − near)φ of the left blocks, and Σwφφᵀ with the right ones."""
         if not left:
             return []
         inputs = {i for block in (*left, *right) for i in block.term}
         values = {i: values[i].astype(dtype, copy=False) for i in inputs}
         root, away = np.sqrt(weight).astype(dtype), (y - self.source.near).astype(dtype)
-        one = self.columns(left, values)
+        one = columns_of(left, values)
         one *= root[:, None]
         sums = [root @ one, (root * away) @ one]
         if not right:
             return sums
         # a product with itself is half the work
-        other = one if left is right else self.columns(right, values) * root[:, None]
+        other = one if left is right else columns_of(right, values) * root[:, None]
         return [*sums, one.T @ other]
 
     def _keep(self, left: Sequence[Block], right: Sequence[Block], *sums: np.ndarray) -> None:
-        """Remembers them about the means."""
+        """Remembers sums about the means."""
         if not left:
             return
         means, crosses = sums[0] / self.total, sums[1] - (self.mean_y - self.source.near) * sums[0]
@@ -228,13 +245,13 @@ class Rows:
                     self._grams[b.name, c.name], self._grams[c.name, b.name] = gram, gram.T
 
     def learn(self, blocks: Sequence[Block]) -> None:
-        """Means of the columns and their products with y."""
+        """Works out the means of columns and their products with y, where they are not known."""
         new = [b for b in blocks if b.name not in self._means]
         if new:
             self._keep(new, (), *self.source.total(lambda *rows: self._sums(new, (), *rows)))
 
     def learn_products(self, left: Sequence[Block], right: Sequence[Block]) -> None:
-        """Products of every two of these blocks about their means."""
+        """Works out products of left and right blocks about their means, where they are not known."""
         news = [b for b in left if any((b.name, c.name) not in self._grams for c in right)]
         others = [c for c in right if any((b.name, c.name) not in self._grams for b in news)]
         if [b.name for b in news] == [c.name for c in others]:
@@ -250,7 +267,7 @@ class Rows:
         self._keep(news, others, *self.source.total(lambda *rows: self._sums(news, others, *rows, dtype=dtype)))
 
     def learn_squares(self, blocks: Sequence[Block]) -> None:
-        """Products of each block with itself alone."""
+        """Works out products of each block with itself alone, where they are not known."""
         self.learn(blocks)
         new = [b for b in blocks if (b.name, b.name) not in self._grams]
         if not new:

@@ -9,15 +9,20 @@ MOST_NAMED = 4
 Term = tuple[int, ...]
 
 
+def by_order(terms: Iterable[Term]) -> list[Term]:
+    """Terms, lower orders first, and within an order by their inputs."""
+    return sorted(terms, key=lambda t: (len(t), t))
+
+
 def subsets(terms: Iterable[Term]) -> list[Term]:
     """Every term that lies in one of these, without the empty one, lower orders first."""
     inside = {s for term in terms for k in range(1, len(term) + 1) for s in itertools.combinations(sorted(term), k)}
-    return sorted(inside, key=lambda t: (len(t), t))
+    return by_order(inside)
 
 
 def maximal(terms: Iterable[Term]) -> tuple[Term, ...]:
     """The terms that lie in no other, lower orders first."""
-    distinct = sorted(set(terms), key=lambda t: (len(t), t))
+    distinct = by_order(set(terms))
     return tuple(t for t in distinct if not any(set(t) < set(other) for other in distinct))
 
 

@@ -5,7 +5,7 @@ features and widths growing, the whole network becomes one with the kernel `dual
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,17 +14,21 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
+from vertebra.machine.checks import check_count
 from vertebra.machine.devices import cut, padded
 from vertebra.networks.activations import dual
-from vertebra.networks.blocks import InducingPointBlock, RandomFeatureBlock
-from vertebra.networks.distributions import Normal, PointMass
+from vertebra.networks.blocks import BlockWithDual, FeatureBlock, InducingPointBlock, RandomFeatureBlock
 from vertebra.networks.keys import fast
-from vertebra.networks.network import Layer, Network
+from vertebra.networks.layer import Layer
+from vertebra.networks.network import Network
 from vertebra.networks.parameters import overridden, working
+from vertebra.networks.posteriors import PointMass
+from vertebra.networks.priors import Normal
 from vertebra.networks.skeleton import Skeleton
+from vertebra.networks.stack import Stack
 
 
-def empirical_kernel(block: Any, x: ArrayLike, x2: ArrayLike | None = None) -> Float[Array, "n n2"]:
+def empirical_kernel(block: FeatureBlock, x: ArrayLike, x2: ArrayLike | None = None) -> Float[Array, "n n2"]:
     """K̂(x, x') = φ(x)ᵀφ(x') of a feature block with its arrays, for rows x and x2 (x again unless given).
 
     >>> block = vb.RandomFeatureBlock(2000, kernel=vb.RBF(1.0)).init(1, rng=np.random.default_rng(0))
@@ -50,7 +54,7 @@ def draw_prior(network: Network, *, key: PRNGKeyArray) -> Network:
     return Network(network.skeleton, stacks)
 
 
-def _draw_stack(stack, key):
+def _draw_stack(stack: Stack, key: PRNGKeyArray) -> Stack:
     n_blocks, d, r = stack.function.posterior.mean.shape
 
     def draw(block, key):
@@ -72,8 +76,7 @@ def sample_prior(
     rows = np.asarray(x)
     if rows.ndim != 2 or rows.shape[1] != network.skeleton.n_inputs:
         raise ValueError(f"`x` must have the shape (n, {network.skeleton.n_inputs}), got {rows.shape}.")
-    if n_draws < 1:
-        raise ValueError(f"`n_draws` must be at least 1, got {n_draws!r}.")
+    check_count(n_draws=n_draws)
     rows, n = padded(rows)
     return cut(_sample_prior(network, rows, jr.split(fast(key), n_draws)), n, axis=1)
 
@@ -115,23 +118,22 @@ def dual_kernel(
         raise ValueError(
             f"`layers` must have one entry per layer of the skeleton, {skeleton.depth}, got {len(layers)}."
         )
-    for level, layer in enumerate(layers, start=1):
-        _check_layer(layer, level)
+    blocks = [_blocks_with_dual(layer, level) for level, layer in enumerate(layers, start=1)]
     rows = np.asarray(x)
     others = rows if x2 is None else np.asarray(x2)
     for name, values in (("x", rows), ("x2", others)):
         if values.ndim != 2 or values.shape[1] != skeleton.n_inputs:
             raise ValueError(f"`{name}` must have the shape (n, {skeleton.n_inputs}), got {values.shape}.")
     kernels, width = [], 1
-    for layer, parents in zip(layers, skeleton.parents, strict=True):
-        sizes = [max(map(len, parents)) * width, *(block.r for block in layer.features)]
-        blocks: Any = layer.features  # checked above to have a dual
-        kernels.append(tuple(block.dual(size) for block, size in zip(blocks, sizes, strict=False)))
+    for layer, own, parents in zip(layers, blocks, skeleton.parents, strict=True):
+        sizes = [max(map(len, parents)) * width, *(block.r for block in own)]
+        kernels.append(tuple(block.dual(size) for block, size in zip(own, sizes, strict=False)))
         width = layer.width
     return _dual_kernel(skeleton, tuple(layers), tuple(kernels), working(rows), working(others))
 
 
-def _check_layer(layer, level):
+def _blocks_with_dual(layer: Layer, level: int) -> list[BlockWithDual]:
+    """The feature blocks of a layer that has a dual kernel."""
     if not isinstance(layer.prior, Normal):
         raise ValueError(
             f"Layer {level} has the prior {type(layer.prior).__name__}: only a Normal prior makes a Gaussian process."
@@ -139,8 +141,9 @@ def _check_layer(layer, level):
     for field in ("mean", "noise"):
         if getattr(layer, field) is not None:
             raise ValueError(f"Layer {level} has `{field}={getattr(layer, field)!r}`: leave it out for a dual kernel.")
+    blocks = []
     for block in layer.features:
-        if not hasattr(block, "dual"):
+        if not isinstance(block, BlockWithDual):
             raise ValueError(f"Layer {level}: {type(block).__name__} has no method `dual(n_inputs)` giving its kernel.")
         for base in (RandomFeatureBlock, InducingPointBlock):
             changed = isinstance(block, base) and overridden(block, base, ("__call__", "w", "whitener", "init"))
@@ -149,6 +152,8 @@ def _check_layer(layer, level):
                     f"Layer {level}: {type(block).__name__} has a `{changed[0]}` of its own and the `dual` of "
                     f"{base.__name__}: give it the method `dual(n_inputs)` of its own features."
                 )
+        blocks.append(block)
+    return blocks
 
 
 @eqx.filter_jit

@@ -1,0 +1,64 @@
+"""The arguments of an estimator as JSON, and back."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vertebra.machine import claims
+from vertebra.models.settings import NOISES
+from vertebra.networks.skeleton import Skeleton
+
+
+def params_state(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The constructor's arguments as JSON: groups as lists, a skeleton as its text, a generator as none."""
+    params = dict(params)
+    if params.get("skeleton") is not None:
+        params["skeleton"] = str(params["skeleton"])
+    if params.get("clusters") is not None:
+        params["clusters"] = [[plain(name) for name in cluster] for cluster in params["clusters"]]
+    kinds = params.get("feature_types")
+    if kinds is not None:
+        is_map = hasattr(kinds, "items")
+        params["feature_types"] = {"pairs": [[plain(k), v] for k, v in kinds.items()]} if is_map else list(kinds)
+    if params.get("widths") is not None:
+        params["widths"] = [int(width) for width in params["widths"]]
+    params = {k: plain(v) for k, v in params.items()}
+    return params | ({} if type(params["random_state"]) is int else {"random_state": None})
+
+
+def params_from(names: Sequence[str], value: Any) -> dict[str, Any]:
+    """The constructor's arguments: those that predictions depend on are checked, the others are what JSON holds."""
+    params = dict(claims.record(value, "params", (), names))
+    for name in ("conformal", "warm_start", "remainder", "early_stopping"):
+        claims.flag(params.get(name, False), f"params.{name}")
+    for name in ("scheme", "structure", "likelihood"):
+        claims.text(params.get(name, ""), f"params.{name}")
+    if "likelihood" in params:
+        claims.one_of(params["likelihood"], "params.likelihood", NOISES)
+    if params.get("random_state") is not None:
+        claims.whole(params["random_state"], "params.random_state")
+    if params.get("skeleton") is not None:
+        params["skeleton"] = Skeleton.from_text(claims.text(params["skeleton"], "params.skeleton"))
+    for cluster in claims.listed(params.get("clusters") or [], "params.clusters"):
+        for each in claims.listed(cluster, "params.clusters"):
+            claims.demand(isinstance(each, str | int), "params.clusters", "names or places of inputs", each)
+    for width in claims.listed(params.get("widths") or [], "params.widths"):
+        claims.whole(width, "params.widths", 1)
+    kinds = params.get("feature_types")
+    if isinstance(kinds, dict):
+        pairs = claims.listed(claims.record(kinds, "params.feature_types", ("pairs",))["pairs"], "params.feature_types")
+        params["feature_types"] = dict(tuple(claims.listed(pair, "params.feature_types", 2)) for pair in pairs)
+    elif kinds is not None:
+        claims.listed(kinds, "params.feature_types")
+    for name in ("n_steps", "n_subnetworks", "time_budget", "checkpoint", "verbose"):
+        is_plain = params.get(name) is None or isinstance(params[name], str | bool | int | float)
+        claims.demand(is_plain, f"params.{name}", "a number, text or nothing", params.get(name))
+    return params
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,275 @@
+"""The parts of a model as JSON and arrays, `…_state`, and back, `…_from`, each held to what it may be."""
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vertebra.likelihoods.densities import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    HeteroscedasticGaussian,
+    Likelihood,
+    Poisson,
+    StudentT,
+)
+from vertebra.machine import claims
+from vertebra.machine.claims import FINITE, TINY, Arrays
+from vertebra.models.diagnostics import Diagnostics
+from vertebra.models.evaluation import WORDS, Evaluation, Linear
+from vertebra.tables.encoding import FARTHEST, Encoding
+from vertebra.tables.profile import Marginal, Profile
+from vertebra.tables.schema import Schema
+from vertebra.terms.structure import Score, Structure
+
+LIKELIHOODS = {k.__name__: k for k in (Gaussian, HeteroscedasticGaussian, StudentT, Poisson, Bernoulli, Categorical)}
+LINEAR_ARRAYS = ("gaps", "scale", "coefficients")
+# What y may be classes of; text besides, as wide as its longest class or this many characters.
+CLASS_TYPES = {
+    np.dtype(t).str: t for t in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "O")
+}
+WIDEST = 1000
+# Logarithms of scales: e^80 is within single precision, which ends at e^88. Of degrees of freedom less 2: in double
+# precision 2 + e^−30 is more than 2.
+LARGEST_LOG, SMALLEST_LOG, LEAST_LOG_EXCESS = 80.0, -2000.0, -30.0
+
+
+def encoding_state(encoding: Encoding, arrays: dict[str, np.ndarray], place: str = "") -> list[bool]:
+    arrays[f"{place}gaps"] = encoding.gaps
+    arrays |= {f"{place}encoding/{i}": table for i, table in enumerate(encoding.tables) if table is not None}
+    return list(encoding.is_ordered)
+
+
+def encoding_from(
+    arrays: Arrays,
+    n_levels: Sequence[int],
+    is_ordered: Sequence[bool],
+    *,
+    encoded: Sequence[bool],
+    fill: bool,
+    place: str,
+) -> Encoding:
+    """With tables for the categories that are `encoded`, and with `fill` a number for the gaps of all others."""
+    for i, (n, wanted) in enumerate(zip(n_levels, encoded, strict=True)):
+        name = f"{place}encoding/{i}"
+        claims.demand((name in arrays) == wanted, name, "there" if wanted else "absent", n)
+    tables = [
+        arrays.take(f"{place}encoding/{i}", n + 2) if e else None
+        for i, (n, e) in enumerate(zip(n_levels, encoded, strict=True))
+    ]
+    gaps = arrays.take(f"{place}gaps", len(n_levels), gaps=True)
+    is_filled = np.array([fill and n == 0 for n in n_levels])
+    claims.demand((np.isnan(gaps) != is_filled).all(), f"{place}gaps", "numbers where gaps are filled", gaps.tolist())
+    return Encoding(tuple(tables), gaps, tuple(is_ordered))
+
+
+def classes_state(classes: np.ndarray) -> dict[str, Any]:
+    values = classes.tolist()
+    if classes.dtype.kind == "U":  # wider than its classes only as far as is read
+        longest = max(len(value) for value in values)
+        classes = classes.astype(f"<U{min(classes.dtype.itemsize // 4, max(longest, WIDEST))}")
+    return {"dtype": classes.dtype.newbyteorder("<").str, "values": values}
+
+
+def classes_from(value: Any) -> np.ndarray:
+    claims.record(value, "classes", ("dtype", "values"))
+    name, values = claims.text(value["dtype"], "the type of classes"), claims.listed(value["values"], "classes")
+    claims.demand(len(values) >= 2, "classes", "two at least", values)
+    if re.fullmatch("<U[0-9]{1,9}", name):
+        wanted: Any = str
+        longest = max(len(each) if isinstance(each, str) else 0 for each in values)
+        most = max(longest, WIDEST)
+        claims.demand(longest <= int(name[2:]) <= most, "the type of classes", f"text of {longest} to {most}", name)
+    else:
+        claims.demand(name in CLASS_TYPES, "the type of classes", f"text, or one of {', '.join(CLASS_TYPES)}", name)
+        wanted = {"b": bool, "i": int, "u": int, "f": (int, float), "O": (str, bool, int, float)}[np.dtype(name).kind]
+    for each in values:
+        is_one = isinstance(each, wanted) and (not isinstance(each, bool) or name in ("|b1", "|O"))
+        claims.demand(is_one, "a class", f"of the type {name}", each)
+    classes = np.array(values, dtype=name)
+    claims.demand(classes.tolist() == values and len({*map(str, values)}) == len(values), "classes", "distinct", values)
+    return classes
+
+
+def diagnostics_state(found: Diagnostics) -> dict[str, Any]:
+    return {
+        "verdict": found.verdict,
+        "notes": list(found.notes),
+        "warnings": list(found.warnings),
+        "figures": {name: value for name, value in found.figures.items() if math.isfinite(value)},
+    }
+
+
+def diagnostics_from(value: Any) -> Diagnostics:
+    claims.record(value, "diagnostics", ("verdict", "notes", "warnings", "figures"))
+    figures = value["figures"]
+    claims.demand(isinstance(figures, dict), "the figures of the diagnostics", "an object", figures)
+    return Diagnostics(
+        claims.text(value["verdict"], "the verdict"),
+        tuple(claims.texts(value["notes"], "the notes")),
+        tuple(claims.texts(value["warnings"], "the warnings")),
+        {k: claims.number(v, f"the figure {k[:100]}") for k, v in figures.items()},
+    )
+
+
+def profile_state(profile: Profile, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    record: dict[str, Any] = {"n_rows": profile.n_rows, "weight": profile.weight}
+    for kind in ("inputs", "targets"):
+        marginals = getattr(profile, kind)
+        for i, marginal in enumerate(marginals):
+            arrays |= {f"profile/{kind}/{i}/edges": marginal.edges, f"profile/{kind}/{i}/shares": marginal.shares}
+        record[kind] = [[m.missing, m.middle] for m in marginals]
+    arrays["profile/means"] = profile.means
+    return record
+
+
+def profile_from(value: Any, arrays: Arrays, schema: Schema, n_targets: int, n_classes: int) -> Profile:
+    claims.record(value, "the profile", ("n_rows", "weight", "inputs", "targets"))
+
+    def marginals(kind: str, n_levels: Sequence[int]) -> tuple[Marginal, ...]:
+        found = []
+        pairs = claims.listed(value[kind], f"the profile's {kind}", len(n_levels))
+        for i, (pair, n) in enumerate(zip(pairs, n_levels, strict=True)):
+            what = f"profile/{kind}/{i}"
+            missing, middle = claims.listed(pair, what, 2)
+            # shares of all rows; a sum of them may miss 1 by rounding
+            shares = arrays.take(f"{what}/shares", n or None, low=0.0, high=1.0 + 1e-6)
+            limits: Any = dict(low=-FINITE, high=FINITE)
+            edges = claims.rising(arrays.take(f"{what}/edges", 0 if n else len(shares) + 1, **limits), f"{what}/edges")
+            middle = claims.number(middle, what, *((0, n - 1) if n else ()))
+            found.append(Marginal(edges, shares, claims.number(missing, what, 0, 1 + 1e-6), middle))
+        return tuple(found)
+
+    return Profile(
+        claims.whole(value["n_rows"], "the number of rows"),
+        claims.number(value["weight"], "the weight of all rows", 0),
+        marginals("inputs", [len(column.levels) for column in schema.columns]),
+        marginals("targets", [n_classes] * n_targets),
+        arrays.take("profile/means", n_targets, low=-FINITE, high=FINITE),
+    )
+
+
+def linear_state(linear: Linear, arrays: dict[str, np.ndarray]) -> list[int]:
+    arrays |= {f"linear/{name}": getattr(linear, name) for name in LINEAR_ARRAYS}
+    return list(linear.n_levels)
+
+
+def linear_from(value: Any, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> Linear:
+    """Of each input its levels, or −1 where they are too many for a linear model."""
+    p = len(n_levels)
+    own = [claims.whole(n, "the levels of the linear model", -1) for n in claims.listed(value, "linear", p)]
+    for n, levels in zip(own, n_levels, strict=True):
+        claims.demand(n == levels or (n == -1 and levels > 0), "the levels of the linear model", f"{levels} or -1", n)
+    n_columns = 1 + sum(n + 1 if n > 0 else 2 for n in own if n >= 0)
+    gaps = arrays.take("linear/gaps", p, low=-FARTHEST, high=FARTHEST)
+    scale = arrays.take("linear/scale", p, low=TINY, high=FARTHEST)
+    coefficients = arrays.take("linear/coefficients", n_columns, n_outputs, low=-FINITE, high=FINITE)
+    return Linear(tuple(own), gaps, scale, coefficients)
+
+
+def evaluation_state(seen: Evaluation) -> dict[str, Any]:
+    return {
+        "method": seen.method,
+        "n": seen.n,
+        "scores": {who: {k: _json_number(v) for k, v in own.items()} for who, own in seen.scores.items()},
+        "calibration": seen.calibration,
+    }
+
+
+def evaluation_from(value: Any, n_targets: int) -> Evaluation:
+    claims.record(value, "the evaluation", ("method", "n", "scores", "calibration"))
+    claims.demand(isinstance(value["scores"], dict), "the scores", "an object", value["scores"])
+    scores: dict[str, dict[str, float]] = {}
+    for who, own in value["scores"].items():
+        claims.demand(isinstance(own, dict), "the scores", "an object", own)
+        scores[who] = {k: math.nan if v is None else claims.number(v, f"the score {k[:100]}") for k, v in own.items()}
+    names = ("expected", "observed", "lower", "upper", "n")
+    curve = claims.record(value["calibration"], "the calibration", names)
+    n = len(claims.listed(curve["expected"], "the calibration"))
+    calibration = {k: [claims.number(v, "the calibration") for v in claims.listed(curve[k], k, n)] for k in names}
+    claims.record(scores, "the scores", ("model", "linear"), ("shares", "mean"))
+    error = {"log_loss"} if "shares" in scores else {name for name in scores["model"] if name.startswith("rmse")}
+    for who in ("model", "linear", "shares" if "shares" in scores else "mean"):
+        if not error or not error <= set(scores.get(who, ())):
+            raise ValueError(f"the scores of {who!r} lack {sorted(error)}")
+    for name in (name for own in scores.values() for name in own):
+        score, _, target = name.partition(" ")
+        is_target = not target or (target.isdecimal() and len(target) < 9 and int(target) < n_targets)
+        claims.demand(score in {*WORDS, "accuracy"} and is_target, "a score", "known", name)
+    seen = claims.number(value["n"], "the number of rows evaluated", 0)
+    return Evaluation(
+        claims.text(value["method"], "the method"), int(seen) if seen.is_integer() else seen, scores, calibration
+    )
+
+
+def structure_state(structure: Structure) -> dict[str, Any]:
+    tests = [
+        [list(map(int, t)), s.p_value, max(min(s.log_bayes_factor, 1e300), -1e300)] for t, s in structure.tests.items()
+    ]
+    return {
+        "terms": [list(map(int, t)) for t in structure.terms],
+        "tests": tests,
+        "n_candidates": [[k, int(n)] for k, n in structure.n_candidates.items()],
+    }
+
+
+def structure_from(value: Any, n_inputs: int) -> Structure:
+    claims.record(value, "a structure", ("terms", "tests", "n_candidates"))
+    tests = {}
+    for test in claims.listed(value["tests"], "the tests"):
+        term, p_value, factor = claims.listed(test, "a test", 3)
+        # beside 0 and 1 rounding is what there is
+        tests[term_from(term, n_inputs)] = Score(
+            claims.number(p_value, "a p-value", 0, 1 + 1e-9), claims.number(factor, "a Bayes factor")
+        )
+    counts = claims.listed(value["n_candidates"], "the numbers of candidates")
+    counts = [claims.listed(pair, "the numbers of candidates", 2) for pair in counts]
+    return Structure(
+        tuple(term_from(term, n_inputs) for term in claims.listed(value["terms"], "the terms found")),
+        tests,
+        {claims.whole(k, "an order"): claims.whole(n, "a number of candidates") for k, n in counts},
+    )
+
+
+def term_from(value: Any, n_inputs: int) -> tuple[int, ...]:
+    term = tuple(claims.whole(i, "an input of a term", 0, n_inputs - 1) for i in claims.listed(value, "a term"))
+    claims.demand(term and all(a < b for a, b in itertools.pairwise(term)), "a term", "inputs in order", value)
+    return term
+
+
+def likelihood_state(likelihood: Likelihood, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    leaves = jax.tree.leaves(eqx.filter(likelihood, eqx.is_array))
+    arrays |= {f"likelihood/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+    return {"name": type(likelihood).__name__, "n_classes": getattr(likelihood, "n_classes", 0)}
+
+
+def likelihood_from(value: Any, arrays: Arrays, n_targets: int, n_classes: int = 0) -> Likelihood:
+    claims.record(value, "the likelihood", ("name", "n_classes"))
+    if n_classes:
+        wanted = (Bernoulli, 0) if n_classes == 2 else (Categorical, n_classes)
+        found = value["name"], value["n_classes"]
+        claims.demand(found == (wanted[0].__name__, wanted[1]), "the likelihood", f"of {n_classes} classes", found)
+        return Bernoulli() if n_classes == 2 else Categorical(n_classes)
+    known = ("Gaussian", "HeteroscedasticGaussian", "StudentT", "Poisson")
+    kind: Any = LIKELIHOODS[claims.one_of(value["name"], "the likelihood", known)]
+    claims.whole(value["n_classes"], "the classes of the likelihood", 0, 0)
+    if kind is Poisson:
+        return kind()
+    limits: Any = dict(kind="f", high=LARGEST_LOG)
+    leaves = [arrays.take("likelihood/0", n_targets, low=SMALLEST_LOG, **limits)]
+    if kind is StudentT:
+        leaves.append(arrays.take("likelihood/1", low=LEAST_LOG_EXCESS, **limits))
+    like = kind(np.ones(n_targets))
+    return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(leaf) for leaf in leaves])
+
+
+def _json_number(value: float) -> float | None:
+    """JSON has neither NaN nor infinity."""
+    return value if math.isfinite(value) else None

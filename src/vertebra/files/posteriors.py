@@ -1,0 +1,176 @@
+"""The posterior of f as JSON and arrays, and back: sums of terms, and what networks add to them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vertebra.effects.decomposition import N_DRAWS
+from vertebra.effects.posterior import Posterior, Remainder, TermsPosterior
+from vertebra.files.networks import networks_from, networks_state
+from vertebra.files.params import plain
+from vertebra.files.parts import encoding_from, encoding_state, term_from
+from vertebra.machine import claims
+from vertebra.machine.claims import LARGEST, TINY, Arrays
+from vertebra.tables.encoding import FARTHEST, Encoding
+from vertebra.terms.evidence import Basis, Block
+from vertebra.terms.functions import CONSTANT, NEVER_SEEN, SEEN, System, rank_curve
+from vertebra.terms.sum_of_terms import SumOfTerms
+
+SYSTEM_ARRAYS = ("quantiles", "transform", "knots", "table", "missing", "unseen", "kind", "cost", "offset", "gram")
+REMAINDER_ARRAYS = ("share", "sizes", "probability")
+SYSTEM_NUMBERS = ("n_levels", "low", "width", "observed")
+
+
+def posterior_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    if (added := posterior.remainder) is not None:
+        arrays |= {f"remainder/{name}": getattr(added, name) for name in (*REMAINDER_ARRAYS, "had_gaps")}
+        terms, networks = _terms_out(posterior, arrays), posterior_state(added.networks, arrays)
+        encoding = encoding_state(added.encoding, arrays, "remainder/")
+        return {"kind": "hybrid", "terms": terms, "networks": networks, "is_ordered": encoding}
+    return _terms_out(posterior, arrays) if posterior.terms is not None else networks_state(posterior, arrays)
+
+
+def _terms_out(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    terms = posterior.terms
+    basis = terms.basis
+    for i, system in enumerate(basis.systems):
+        arrays |= {f"system/{i}/{name}": getattr(system, name) for name in SYSTEM_ARRAYS}
+    arrays |= {f"block/{i}": block.index for i, block in enumerate(basis.blocks)}
+    for k in range(terms.n_outputs):
+        arrays |= {f"mean/{k}": terms.means[k], f"root/{k}": terms.roots[k]}
+    return {
+        "kind": "terms",
+        "seed": posterior.seed,
+        "systems": [{name: plain(getattr(s, name)) for name in SYSTEM_NUMBERS} for s in basis.systems],
+        "terms": [list(map(int, block.term)) for block in basis.blocks],
+        "n_outputs": terms.n_outputs,
+    }
+
+
+def posterior_from(
+    value: Any,
+    arrays: Arrays,
+    n_levels: Sequence[int],
+    is_ordered: Sequence[bool],
+    n_latent: int,
+    kinds: Sequence[str],
+) -> tuple[Any, Encoding]:
+    """The posterior, of as many outputs as the likelihood has latent functions, and how rows become what it reads."""
+    claims.demand(isinstance(value, dict), "the surface", "an object", value)
+    kind = claims.one_of(value.get("kind"), "the kind of the surface", kinds)
+    if kind in ("network", "ensemble"):
+        encoded = [n > 0 for n in n_levels]
+        encoding = encoding_from(arrays, n_levels, is_ordered, encoded=encoded, fill=True, place="")
+        return networks_from(value, arrays, len(n_levels), n_latent), encoding
+    parts = claims.record(value, "the surface", ("kind", "terms", "networks", "is_ordered")) if kind == "hybrid" else {}
+    terms = _terms_in(parts["terms"] if parts else value, arrays, n_levels, n_latent)
+    left = [system.n_levels for system in terms.terms.basis.systems]
+    encoded = [n > 0 and not own for n, own in zip(n_levels, left, strict=True)]
+    encoding = encoding_from(arrays, n_levels, is_ordered, encoded=encoded, fill=False, place="")
+    return (_hybrid_in(parts, arrays, terms, left, n_latent) if parts else terms), encoding
+
+
+def _hybrid_in(
+    value: dict, arrays: Arrays, terms: TermsPosterior, n_levels: Sequence[int], n_outputs: int
+) -> TermsPosterior:
+    p = len(n_levels)
+    ordered = [claims.flag(each, "is_ordered") for each in claims.listed(value["is_ordered"], "is_ordered", p)]
+    claims.demand(not any(ordered), "the remainder's is_ordered", "all false", ordered)
+    networks = networks_from(value["networks"], arrays, p, n_outputs)
+    claims.demand(networks.kind == "ensemble", "the remainder", "of an ensemble", value["networks"])
+    encoded = [n > 0 for n in n_levels]
+    encoding = encoding_from(arrays, n_levels, ordered, encoded=encoded, fill=True, place="remainder/")
+    remainder = Remainder(
+        networks,
+        encoding,
+        share=arrays.take("remainder/share", n_outputs, low=0.0, high=1.0),
+        sizes=arrays.take("remainder/sizes", N_DRAWS, n_outputs, low=0.0),
+        probability=arrays.take("remainder/probability", n_outputs, low=0.0, high=1.0),
+        had_gaps=arrays.take("remainder/had_gaps", p, kind="b", low=0, high=1),
+    )
+    return terms._replace(remainder=remainder)
+
+
+def _terms_in(value: Any, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> TermsPosterior:
+    claims.record(value, "the sum of terms", ("kind", "seed", "systems", "terms", "n_outputs"))
+    claims.demand(value["kind"] == "terms", "the kind of the surface", "terms", value["kind"])
+    claims.demand(value["n_outputs"] == n_outputs, "n_outputs", f"{n_outputs}", value["n_outputs"])
+    records = claims.listed(value["systems"], "the systems", len(n_levels))
+    systems = tuple(_system_in(each, arrays, i, n) for i, (each, n) in enumerate(zip(records, n_levels, strict=True)))
+    blocks = []
+    for i, record in enumerate(claims.listed(value["terms"], "the terms")):
+        term = term_from(record, len(systems))
+        index = arrays.take(f"block/{i}", None, len(term), kind="i")
+        sizes = np.array([len(systems[j].kind) for j in term])
+        claims.demand(
+            (index >= 0).all() and (index < sizes).all(), f"block/{i}", "places of functions", index[:3].tolist()
+        )
+        blocks.append(Block(term, index))
+    basis = Basis(systems, tuple(blocks))
+    claims.demand(len(set(basis.terms)) == len(blocks), "the terms", "distinct", basis.terms)
+    m = basis.n_columns + 1
+    means = tuple(arrays.take(f"mean/{k}", m) for k in range(n_outputs))
+    roots = tuple(arrays.take(f"root/{k}", m, None) for k in range(n_outputs))
+    _check_bounded(basis, means, roots)
+    return TermsPosterior(SumOfTerms(basis, means, roots), claims.whole(value["seed"], "the seed"))
+
+
+def _system_in(value: Any, arrays: Arrays, i: int, n_levels: int) -> System:
+    """The functions of an input; of a category those of its levels, unless they are encoded as a number."""
+    claims.record(value, f"the system {i}", SYSTEM_NUMBERS)
+    at = f"system/{i}/"
+    own = claims.whole(value["n_levels"], f"the levels of the system {i}")
+    claims.demand(own in (0, n_levels), f"the levels of the system {i}", f"0 or {n_levels}", own)
+    far: Any = dict(low=-2.0 * FARTHEST, high=2.0 * FARTHEST)
+    kind = arrays.take(f"{at}kind", None, kind="i", low=CONSTANT, high=NEVER_SEEN)
+    k = len(kind)
+    claims.demand(k >= 2 and kind[0] == CONSTANT and kind[1:].min() >= SEEN, f"{at}kind", "a constant and others", kind)
+    knots = claims.rising(arrays.take(f"{at}knots", own or None, **far), f"{at}knots", strictly=True)
+    transform = arrays.take(f"{at}transform", *((1, 1) if own else (None, None)))
+    table = arrays.take(f"{at}table", len(knots), k - 1 if own else None)
+    d, r = len(transform), table.shape[1]
+    claims.demand(transform.shape == (d, d) and d > 0, f"{at}transform", "square", transform.shape)
+    claims.demand(bool(own) or (k == d + r + 1 and (len(knots) > 1 or not r)), f"{at}kind", f"{d + r + 1}", k)
+    quantiles = claims.rising(arrays.take(f"{at}quantiles", 0 if own else None, **far), f"{at}quantiles")
+    if len(quantiles):
+        claims.demand(quantiles[0] < quantiles[-1], f"{at}quantiles", "more than one", quantiles[:3].tolist())
+        slopes = rank_curve(quantiles).c
+        claims.demand(np.isfinite(slopes).all(), f"{at}quantiles", "apart from each other", quantiles.tolist())
+    return System(
+        own,
+        claims.number(value["low"], f"the lowest value of input {i}", -FARTHEST, FARTHEST),
+        claims.number(value["width"], f"the width of input {i}", TINY, 2.0 * FARTHEST),
+        quantiles,
+        transform,
+        knots,
+        table,
+        claims.number(value["observed"], f"the function at values of input {i}", -LARGEST, LARGEST),
+        arrays.take(f"{at}missing", k),
+        arrays.take(f"{at}unseen", k),
+        kind,
+        arrays.take(f"{at}cost", k, kind="i", low=0, high=1000),
+        arrays.take(f"{at}offset", k),
+        arrays.take(f"{at}gram", k, k),
+    )
+
+
+def _check_bounded(basis: Basis, means: Sequence[np.ndarray], roots: Sequence[np.ndarray]) -> None:
+    """f is far from overflow at any row: each function at its largest, all terms of one sign."""
+    largest = []
+    for system in basis.systems:
+        values = np.maximum(np.abs(system.missing), np.abs(system.unseen))
+        # Legendre polynomials are within ±1
+        inner = np.abs(system.transform).sum(axis=0)
+        table = np.abs(system.table).max(axis=0, initial=0.0)
+        seen = np.append(1.0, table) if system.n_levels else np.concatenate([inner, table, [abs(system.observed)]])
+        largest.append(np.maximum(values, seen))
+    columns = [np.ones(1)]
+    with np.errstate(over="ignore"):
+        for block in basis.blocks:
+            columns.append(np.prod([largest[i][block.index[:, axis]] for axis, i in enumerate(block.term)], axis=0))
+        phi = np.concatenate(columns)
+        sizes = [float(phi @ np.abs(mean)) for mean in means]
+        sizes += [float(np.max(phi @ np.abs(root), initial=0.0)) for root in roots]
+    # no f on the scale of its targets' sds is so large; squares of it, and sums of many, are within double precision
+    claims.demand(max(sizes) < 1e60, "what it can say", "far from overflow", max(sizes))

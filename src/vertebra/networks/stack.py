@@ -1,0 +1,213 @@
+"""All nodes of one layer of N(S), stacked: their arrays have a leading axis s, and the layer runs as one product.
+
+Inside, values are columns: h has the shape (s, d, *batch), node by node, and one row of data has no batch axis.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from vertebra.networks.blocks import FeatureBlock, FunctionBlock
+from vertebra.networks.features import product
+from vertebra.networks.parameters import Fixed
+from vertebra.networks.posteriors import Dropout, Gaussian, PointMass
+from vertebra.networks.wiring import Wiring, activate
+
+Tree = TypeVar("Tree")
+
+
+class Noise(NamedTuple):
+    """The base noise of one layer for draws that are independent from column to column."""
+
+    normal: Float[Array, "s d *batch"] | None
+    coins: Bool[Array, "s r *batch"] | None
+
+
+class Stack(eqx.Module):
+    """All nodes of one layer of N(S): feature blocks and function blocks with a leading axis of nodes."""
+
+    wiring: Wiring
+    activations: tuple[str, ...] = eqx.field(static=True)  # σ of the nodes below
+    features: tuple[FeatureBlock, ...]
+    function: FunctionBlock  # per node; if joint, per output, over the features of the nodes it adds
+    mean: Fixed | None
+    log_noise: Float[Array, "s d"] | None
+    n_nodes: int = eqx.field(static=True)
+    joint: bool = eqx.field(static=True)
+
+    def inputs(self, h: Float[Array, "below d_below *batch"]) -> Array:
+        """{σ(f_j)}_{j ∈ In(i)}: what each node reads."""
+        return self.wiring(activate(h, self.activations))
+
+    def phi(self, x: Array) -> tuple[Array, int | None, Float[Array, "s *batch"] | None]:
+        """φ of every node, the axis of its nodes, and the variance left out by the last block."""
+        phi, axis, left_out = x, self.wiring.axis, None
+        for block in self.features:
+            below, phi = phi, features_of_nodes(block, phi, axis, self.n_nodes)
+            if block is self.features[-1] and block.residual == "diagonal":
+                left_out = jax.vmap(lambda block, x, phi: block.left_out(x, phi), in_axes=(0, axis, 0))(
+                    block, below, phi
+                )
+            axis = 0
+        return phi, axis, left_out
+
+    def weights(self, key: PRNGKeyArray) -> Float[Array, "s d r"]:
+        """A draw of V for every node."""
+        v = jax.vmap(lambda q, key: q.sample(key))(self.function.posterior, jr.split(key, self.n_blocks))
+        return self._by_node(v)
+
+    def at(self, v: Float[Array, "s d r"]) -> "Stack":
+        """The layer with given weights, node by node, as point masses."""
+        prior = self.function.prior
+        if self.joint:
+            prior = jax.tree.map(lambda leaf: jnp.repeat(leaf, self.n_nodes // self.n_blocks, axis=0), prior)
+        function = eqx.tree_at(
+            lambda block: (block.posterior, block.bias, block.prior),
+            self.function,
+            (jax.vmap(PointMass)(v), self._node_bias(), prior),
+            is_leaf=lambda leaf: leaf is None,
+        )
+        return replace(self, function=function, joint=False)
+
+    def kept(self, nodes: Sequence[int], below: Sequence[int]) -> "Stack":
+        """The layer with some of its nodes, which read nothing but the nodes `below`; not for joint layers."""
+        chosen = np.asarray(nodes)
+        features, function, mean, log_noise = jax.tree.map(
+            lambda leaf: leaf[chosen], (self.features, self.function, self.mean, self.log_noise)
+        )
+        activations = tuple(self.activations[j] for j in below)
+        wiring = self.wiring.kept(nodes, below)
+        return Stack(wiring, activations, features, function, mean, log_noise, len(nodes), joint=False)
+
+    def _by_node(self, v: Float[Array, "blocks d mr"]) -> Float[Array, "s d r"]:
+        """The weights of each node, from those of one block per output where the layer is joint."""
+        if not self.joint:
+            return v
+        n_blocks, d, _ = v.shape
+        return v.reshape(n_blocks, d, self.n_nodes // n_blocks, -1).swapaxes(1, 2).reshape(self.n_nodes, d, -1)
+
+    def mean_weights(self) -> Float[Array, "s d r"]:
+        """E V for every node."""
+        return self._by_node(self.function.posterior.mean)
+
+    def draw(self, h: Float[Array, "below d_below *batch"], key: PRNGKeyArray) -> Float[Array, "s d *batch"]:
+        """f of every node for one draw of V, the same for every column."""
+        weights_key, noise_key = jr.split(key)
+        x = self.inputs(h)
+        phi, axis, left_out = self.phi(x)
+        f = jax.vmap(product, in_axes=(0, axis))(self.weights(weights_key), phi)
+        variance = self._inner_variance(left_out, f)
+        if variance is not None:
+            # One ε per node and output: each column alone has the law of the layer, as a random bias would give it.
+            f = f + root(variance) * jr.normal(noise_key, (*f.shape[:2], *(1,) * (f.ndim - 2)), f.dtype)
+        return f + self.offset(x, f)
+
+    def conditional(
+        self, h: Float[Array, "below d_below *batch"], coins: Bool[Array, "s r *batch"] | None = None
+    ) -> tuple[Float[Array, "blocks d *batch"], Float[Array, "blocks d *batch"] | None]:
+        """Mean and variance of each f given the layer below; for dropout, given its coins as well.
+
+        A variance of None is zero. With `coins=None` a dropout layer gives the mean over its coins.
+        """
+        x = self.inputs(h)
+        phi, axis, left_out = self.phi(x)
+        if self.joint:
+            phi = phi if axis == 0 else jnp.broadcast_to(phi, (self.n_nodes, *phi.shape))
+            phi, axis = phi.reshape(self.n_blocks, -1, *phi.shape[2:]), 0
+        q = self.function.posterior
+        if isinstance(q, Dropout):
+            if coins is None:
+                mean = jax.vmap(product, in_axes=(0, axis))(q.mean, phi)
+            else:
+                mean = jax.vmap(lambda q, phi, coins: q.project(phi, coins), in_axes=(0, axis, 0))(q, phi, coins)
+            variance = None
+        else:
+            mean, variance = jax.vmap(lambda q, phi: q.moments(phi), in_axes=(0, axis))(q, phi)
+        inner = self._inner_variance(left_out, mean)
+        offset = self.offset(x, mean)
+        if self.joint:
+            offset = _add_up(offset, mean.shape[0])
+            inner = None if inner is None else _add_up(inner, mean.shape[0])
+        if inner is not None:
+            variance = inner if variance is None else variance + inner
+        return mean + offset, variance
+
+    def noise(self, key: PRNGKeyArray, batch: tuple[int, ...]) -> Noise:
+        """Base noise for `batch` columns, of the kinds this layer needs."""
+        normal_key, coins_key = jr.split(key)
+        q = self.function.posterior
+        n_blocks, d, r = q.mean.shape
+        coins = None
+        if isinstance(q, Dropout):
+            coins = jax.vmap(lambda q, key: q.coins(key, (r, *batch)))(q, jr.split(coins_key, n_blocks))
+        is_normal = isinstance(q, Gaussian) or self.log_noise is not None or self._residual
+        return Noise(jr.normal(normal_key, (n_blocks, d, *batch)) if is_normal else None, coins)
+
+    def kl(self, key: PRNGKeyArray) -> Float[Array, ""]:
+        """KL(q(V) ‖ p(V)) of all its nodes."""
+        return jnp.sum(jax.vmap(lambda block, key: block.kl(key=key))(self.function, jr.split(key, self.n_blocks)))
+
+    @property
+    def n_blocks(self) -> int:
+        """How many function blocks there are: one per node, or if joint per output."""
+        return self.function.posterior.mean.shape[0]
+
+    @property
+    def is_random(self) -> bool:
+        """Whether f varies given the layer below."""
+        return not isinstance(self.function.posterior, PointMass) or self.log_noise is not None or self._residual
+
+    @property
+    def _residual(self) -> bool:
+        return bool(self.features) and self.features[-1].residual == "diagonal"
+
+    def _inner_variance(self, left_out: Array | None, like: Array) -> Array | None:
+        """The variance that the layer adds by itself: what the inducing points leave out, and its noise."""
+        shape = (self.n_nodes, like.shape[1], *like.shape[2:])
+        variance = None if left_out is None else jnp.broadcast_to(left_out[:, None], shape)
+        if self.log_noise is not None:
+            noise = jnp.exp(2.0 * self.log_noise).reshape(*self.log_noise.shape, *(1,) * (like.ndim - 2))
+            variance = jnp.broadcast_to(noise, shape) if variance is None else variance + noise
+        return variance
+
+    def offset(self, x: Array, like: Array) -> Array:
+        """Bias and mean function of every node, in the shape of `like`."""
+        offset = jnp.zeros((self.n_nodes, *like.shape[1:]), like.dtype)
+        if self.mean is not None:
+            offset = offset + jax.vmap(product, in_axes=(0, self.wiring.axis))(self.mean.value, x)
+        bias = self._node_bias()
+        if bias is not None:
+            offset = offset + bias.reshape(*bias.shape, *(1,) * (like.ndim - 2))
+        return offset
+
+    def _node_bias(self) -> Float[Array, "s d"] | None:
+        """The bias of each node: an equal share of its block's."""
+        bias, share = self.function.bias, self.n_nodes // self.n_blocks
+        return jnp.repeat(bias / share, share, axis=0) if self.joint and bias is not None else bias
+
+
+def features_of_nodes(block, x, axis, n_nodes):
+    """φ of every node, (s, r, *batch). The size is said: a block of one's own may have no arrays to tell it."""
+    return jax.vmap(lambda block, x: block(x), in_axes=(0, axis), axis_size=n_nodes)(block, x)
+
+
+def _add_up(f: Float[Array, "s d *batch"], n_blocks: int) -> Float[Array, "blocks d *batch"]:
+    return jnp.sum(f.reshape(n_blocks, -1, *f.shape[1:]), axis=1)
+
+
+def root(variance: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """√variance, with slope 0 instead of ∞ where the variance is 0."""
+    positive = variance > 0.0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1.0)), 0.0)
+
+
+def pile(trees: Sequence[Tree]) -> Tree:
+    """One tree with a leading axis from several of the same shape."""
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *trees)

@@ -1,0 +1,88 @@
+"""A fit of a sample of rows, taken to all of them by passes over these."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from vertebra.terms.evidence import TOTAL_DEGREE, Basis, basis_of
+from vertebra.terms.latents import Data, Fit, at_rows, is_at_rest, models_of, moments_at, settled
+from vertebra.terms.model import Model, most_columns
+from vertebra.terms.sums import Everything, RowSums, Streamed, centred_on
+
+# The most passes over all rows, where a step goes the whole way. A round number: they end where f rests.
+N_PASSES = 6
+# Smooth terms have higher degrees from so many rows on, by so much each time they are ten times as many: noise hides
+# less of what polynomials of some degree leave out. With them bands hold with millions of rows.
+MANY_ROWS, DEGREES_A_DECADE = 1e5, 2.5
+
+
+def more_degrees(n_rows: int) -> int:
+    """By how much the degree of smooth functions of so many rows is higher than usual."""
+    return max(0, int(DEGREES_A_DECADE * math.log10(n_rows / MANY_ROWS)))
+
+
+def taken_to_all(
+    data: Data, fit: Fit, rows: list[RowSums], x: np.ndarray, everything: Everything
+) -> tuple[Data, Fit, list[RowSums]]:
+    """The data, the fit and its rows with means and sums over all rows instead of those of a sample, `x`.
+
+    Components are then those under the marginals of all rows, and rough terms may grow once more.
+    """
+    basis = fit.basis
+    everything.begin(repr([(block.term, block.index.tolist()) for block in basis.blocks]))
+    if acting := sorted({i for term in basis.terms for i in term}):
+        systems = centred_on(everything, data.systems, acting)
+        data = Data(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], data.working)
+        more = more_degrees(everything.n_rows)
+        total = {order: degree + more for order, degree in TOTAL_DEGREE.items()}
+        basis = basis_of(systems, basis.terms, total, sizes=basis.sizes, max_columns=most_columns(rows[0].n))
+    passes = _Passes(data, basis, [each.faint for each in rows], everything)
+    if data.is_gaussian:
+        rows = passes.rows(fit.models, data.working.start[0])
+        basis, models = settled(basis, rows, fit.models)
+    else:
+        models, rows = passes.reweighted(fit.models)
+    return data, fit._replace(basis=basis, models=models), rows
+
+
+class _Passes:
+    """Passes over all rows for the sums of one basis."""
+
+    def __init__(self, data: Data, basis: Basis, faint: Sequence[bool], everything: Everything):
+        self.data, self.basis, self.faint, self.everything = data, basis, faint, everything
+
+    def rows(self, models: Sequence[Model | None], constants: np.ndarray) -> list[RowSums]:
+        """The rows of every latent function near the models; `constants` are the latents without terms."""
+        return [self._rows_of(k, models, constants) for k in range(len(models))]
+
+    def _rows_of(self, k: int, models: Sequence[Model | None], constants: np.ndarray) -> RowSums:
+        data, working = self.data, self.data.working
+
+        def respond(values, targets, weight):
+            if data.is_gaussian:
+                return targets[:, k], weight
+            f, variance = moments_at(models, np.tile(constants, (len(targets), 1)), values)
+            response = working.of(targets, weight).responses(f, variance)[k]
+            return response.z, response.w
+
+        known = None if data.is_gaussian else working.responses(*at_rows(data, models))[k].noise_variance
+        source = Streamed(data.systems, self.everything, respond)
+        return RowSums(data.systems, source, known, blocks=self.basis.blocks, faint=self.faint[k])
+
+    def reweighted(self, models: list[Model | None]) -> tuple[list[Model | None], list[RowSums]]:
+        """The models at the mode of all rows, and their rows: each round is a pass."""
+        share, constants = self.data.working.step, self.data.working.start[0].copy()
+        rows: list[RowSums] = []
+        for _ in range(math.ceil(N_PASSES / share)):
+            new = self.rows(models, constants)
+            if rows:
+                pairs = zip(new, rows, strict=True)
+                new = [one.between(other, share, self.basis.blocks) for one, other in pairs]
+            rows, before = new, at_rows(self.data, models)[0]
+            models = models_of(self.basis, rows, models, n_rounds=2, is_last=False)
+            constants = np.array([each.mean_y for each in rows])
+            f = at_rows(self.data, models)[0]
+            if is_at_rest(float(np.mean(np.abs(f - before))), f, share):
+                break
+        return models, rows

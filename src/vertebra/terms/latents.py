@@ -1,0 +1,205 @@
+"""The latent functions of a fit, which share one basis: searched, fitted and reweighted together."""
+
+import math
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from vertebra.likelihoods.working import Plain, Response, Working, between
+from vertebra.machine.threads import CHUNK
+from vertebra.terms.evidence import Basis, averaged, basis_of, with_constant
+from vertebra.terms.functions import DEGREE, System, Values, system_of
+from vertebra.terms.model import AT_THE_END, Model, fit_basis, grown, most_columns
+from vertebra.terms.search import Asked, search
+from vertebra.terms.structure import Structure
+from vertebra.terms.sum_of_terms import triangular
+from vertebra.terms.sums import RowSums
+from vertebra.terms.term import Term, subsets
+
+# Models of more columns are fitted by so many rounds of MacKay's updates, and not averaged over hyper-parameters, which
+# takes 24 factors of a matrix that large; rough ones, and those on the way, from a third of it on. Round numbers.
+MAX_EXACT, N_ROUNDS = 900, 12
+# The gain in log evidence, relative to its size, at which the fits between two working responses end.
+BETWEEN_RESPONSES = 1e-5
+# Reweighting ends where a round moves f by less than this share of its spread, or of this where f hardly varies; the
+# least share of the way that a round goes. Round numbers.
+SAME, LEAST_SPREAD, LEAST_STEP = 2e-3, 1e-3, 0.1
+
+Moments = tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]
+
+
+class Data(NamedTuple):
+    """The rows of a fit in memory: the functions of every input there, and the likelihood as Gaussian rows."""
+
+    systems: tuple[System, ...]
+    values: list[Float[np.ndarray, "n _"]]
+    working: Working
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether the response is y itself, once and for all: nothing is to be reweighted."""
+        return isinstance(self.working, Plain)
+
+    @property
+    def mains(self) -> list[Term]:
+        """The main effects of all inputs that vary."""
+        return [(i,) for i, system in enumerate(self.systems) if system.is_alive]
+
+    def rows(self, f: Float[np.ndarray, "n latent"], variance: Float[np.ndarray, "n latent"]) -> list[RowSums]:
+        """The rows of every latent function, near f."""
+        return self.rows_of(self.working.responses(f, variance))
+
+    def rows_of(self, responses: list[Response]) -> list[RowSums]:
+        return [RowSums.held(self.systems, self.values, *response) for response in responses]
+
+
+def data_of(
+    x: Float[np.ndarray, "n p"],
+    weight: Float[np.ndarray, " n"],
+    n_levels: Sequence[int],
+    working: Working,
+    *,
+    rough: bool,
+    degree: int = DEGREE,
+    idle: Collection[int] = (),
+) -> Data:
+    """Rows with the functions of every input; one that is `idle` has none, as if it did not vary."""
+    systems = tuple(
+        system_of(np.zeros(len(x)) if i in idle else column, weight, n, rough=rough, degree=degree)
+        for i, (column, n) in enumerate(zip(x.T, n_levels, strict=True))
+    )
+    return Data(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], working)
+
+
+class Fit(NamedTuple):
+    """A model of every latent function on one basis (None: a constant), f and its variance at the rows."""
+
+    basis: Basis
+    f: Float[np.ndarray, "n latent"]
+    variance: Float[np.ndarray, "n latent"]
+    models: list[Model | None]
+
+    def energies(self) -> dict[Term, float]:
+        """The sum of the squared coefficients of each term, over all latent functions."""
+        means = [model.posterior.mean for model in self.models if model is not None]
+        places = zip(self.basis.terms, self.basis.slices, strict=True)
+        return {term: float(sum(np.sum(mean[place] ** 2) for mean in means)) for term, place in places}
+
+    def elbo(self, data: Data) -> float:
+        """The ELBO at the rows, with the hyper-prior of the terms' sizes."""
+        models = [model for model in self.models if model is not None]
+        fit_of = data.working.expected_log_prob(self.f, self.variance)  # type: ignore[attr-defined]
+        away = [model.evidence.distance(model.posterior.theta) for model in models]
+        return fit_of - sum(model.posterior.kl for model in models) - 0.5 * sum(away)
+
+
+def searched(rows: list[RowSums], asked: Asked) -> tuple[tuple[Structure, ...], Basis, list[Model | None]]:
+    """What was found for every latent, the basis of all their terms with all subsets, and the models found with."""
+    found = [search(each, asked._replace(n_families=len(rows))) for each in rows]
+    structures, models = tuple(each for each, _ in found), [model for _, model in found]
+    systems = rows[0].systems
+    terms = asked.terms if asked.terms is not None else subsets(t for s in structures for t in s.terms)
+    sizes: dict[Term, int] = {}
+    for model in models:
+        own = {} if model is None else model.basis.sizes
+        sizes.update({t: max(n, sizes.get(t, 0)) for t, n in own.items()})
+    alive = [t for t in terms if all(systems[i].is_alive for i in t)]
+    return structures, basis_of(systems, alive, sizes=sizes, max_columns=most_columns(rows[0].n)), models
+
+
+def models_of(
+    basis: Basis, rows: list[RowSums], before: Sequence[Model | None], *, n_rounds: int, is_last: bool = True
+) -> list[Model | None]:
+    """A model of every latent function on one basis, begun where others ended."""
+    is_rough = any(system.is_rough for system in basis.systems)
+    # smooth functions from the start: where evidence has two maxima, the search must not choose
+    goes_on = is_rough or not is_last or basis.n_columns > MAX_EXACT
+    many = MAX_EXACT // 3 if is_rough or not is_last else MAX_EXACT
+    tolerance = AT_THE_END if is_last else BETWEEN_RESPONSES
+    return [
+        None
+        if each.is_constant or not basis.blocks
+        else fit_basis(each, basis, before=old if goes_on else None, many=many, n_rounds=n_rounds, tolerance=tolerance)
+        for each, old in zip(rows, before, strict=True)
+    ]
+
+
+def settled(basis: Basis, rows: list[RowSums], before: Sequence[Model | None]) -> tuple[Basis, list[Model | None]]:
+    """The models on a basis whose rough terms have grown to what they need."""
+    models = models_of(basis, rows, before, n_rounds=N_ROUNDS)
+    sizes = grown(models, is_last=True)
+    if sizes and sizes != basis.sizes:
+        basis = basis_of(basis.systems, basis.terms, sizes=sizes, max_columns=most_columns(rows[0].n))
+        models = models_of(basis, rows, models, n_rounds=N_ROUNDS // 2)
+    return basis, models
+
+
+def reweighted(data: Data, fit: Fit, n_rounds: int) -> Fit:
+    """The fit at the mode, by rounds of a working response and a fit of it, from where another fit is.
+
+    A round goes a share of the way from the last responses to the new ones, in w and wz, which are natural parameters:
+    where it comes to rest does not depend on the share. It is halved where a round moves f by more than the one before.
+    """
+    basis, f, variance, models = fit
+    share, last, old = data.working.step, math.inf, None
+    for _ in range(math.ceil(n_rounds / share**2)):
+        new = data.working.responses(f, variance)
+        old = new if old is None else [between(one, other, share) for one, other in zip(old, new, strict=True)]
+        models = models_of(basis, data.rows_of(old), models, n_rounds=2, is_last=False)
+        before = f
+        f, variance = at_rows(data, models)
+        moved = float(np.mean(np.abs(f - before)))
+        if is_at_rest(moved, f, share):
+            break
+        share = share if moved < last else max(0.5 * share, LEAST_STEP)
+        last = moved
+    return Fit(basis, f, variance, models)
+
+
+def is_at_rest(moved: float, f: Float[np.ndarray, "n latent"], share: float) -> bool:
+    """Whether a round that went a share of the way has moved f by so little that no other is needed."""
+    return moved < SAME * share * max(float(f.std()), LEAST_SPREAD)
+
+
+def moments_at(models: Sequence[Model | None], constants: Float[np.ndarray, "n latent"], values: Values) -> Moments:
+    """f and its variance at rows given by the values of their functions; a latent without terms is a constant."""
+    means, variances = [], []
+    for k, model in enumerate(models):
+        means.append(constants[:, k] if model is None else model.at(values))
+        variances.append(np.zeros(len(constants)) if model is None else model.variance_at(values))
+    return np.stack(means, axis=1), np.stack(variances, axis=1)
+
+
+def at_rows(data: Data, models: Sequence[Model | None]) -> Moments:
+    """f and its variance at the rows of a fit."""
+    start = data.working.start
+    parts = [slice(i, i + CHUNK) for i in range(0, len(start), CHUNK)]
+    each = [moments_at(models, start[part], [v[part] for v in data.values]) for part in parts]
+    means, variances = zip(*each, strict=True)
+    return np.concatenate(means), np.concatenate(variances)
+
+
+def posterior_of(
+    basis: Basis, model: Model | None, rows: RowSums, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, " m1"], Float[np.ndarray, "m1 k"], float]:
+    """Mean and root of (c, v), averaged over hyper-parameters where that is affordable, and the noise variance."""
+    if model is None:
+        return _constant(basis, rows)
+    posterior = model.posterior
+    if basis.n_columns <= MAX_EXACT:
+        posterior = averaged(model.evidence, posterior, rng=rng)
+    mean, root = with_constant(posterior, model.evidence.products, model.rows.total)
+    return mean, triangular(root), posterior.noise_variance
+
+
+def _constant(basis: Basis, rows: RowSums):
+    """The posterior of a target that does not vary, or with nothing to explain it by."""
+    mean = np.append(rows.mean_y, np.zeros(basis.n_columns))
+    noise = rows.noise_variance or rows.square / max(rows.total - 1.0, 1.0)
+    # not 0: rounding in squares of the mean is as much
+    noise = max(noise, 1e-12 * max(rows.mean_y**2, 1e-12))
+    root = np.zeros((basis.n_columns + 1, 1))
+    root[0] = np.sqrt(noise / rows.total)
+    return mean, root, noise

@@ -1,0 +1,62 @@
+"""What a search has found: the terms, the test of every candidate, and how sure each term is."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+from scipy.stats import false_discovery_control
+
+from vertebra.terms.term import Term, maximal
+
+# The Beta(1, 9) prior of the share of real terms of an order: one in ten, and no surer of it than ten candidates make.
+REAL, NOT_REAL = 1.0, 9.0
+# Rounds of EM for that share: it moves by a constant factor a round, and is at rest long before.
+N_ROUNDS = 100
+
+
+class Score(NamedTuple):
+    """The test of one term against the rest of the model."""
+
+    p_value: float
+    log_bayes_factor: float
+
+
+class Structure(NamedTuple):
+    """The terms found, each with its subsets, the test of every candidate looked at, and how many there were."""
+
+    terms: tuple[Term, ...]
+    tests: dict[Term, Score]
+    n_candidates: dict[int, int]
+
+    @property
+    def clusters(self) -> tuple[Term, ...]:
+        """The terms that lie in no other: what each sub-network reads."""
+        return maximal(self.terms)
+
+
+def probabilities(structure: Structure) -> dict[Term, float]:
+    """P(T is real) of every term tested: its Bayes factor against the share of real ones, learned order by order."""
+    result = {}
+    for order in {len(term) for term in structure.tests}:
+        factors = {t: test.log_bayes_factor for t, test in structure.tests.items() if len(t) == order}
+        share, n = REAL / (REAL + NOT_REAL), structure.n_candidates.get(order, len(factors))
+        for _ in range(N_ROUNDS):
+            odds = {t: math.log(share / (1.0 - share)) + b for t, b in factors.items()}
+            real = {t: float(expit(o)) for t, o in odds.items()}
+            # candidates not looked at closely count as not real
+            share = (REAL + sum(real.values())) / (REAL + NOT_REAL + n)
+        result.update(real)
+    return result
+
+
+def discoveries(structure: Structure, fdr: float) -> list[Term]:
+    """The interactions found whose p-values pass Benjamini & Hochberg at level `fdr`, below 1, among all candidates."""
+    tested = {t: test.p_value for t, test in structure.tests.items() if len(t) > 1}
+    if not tested:
+        return []
+    n = sum(max(structure.n_candidates.get(order, 0), sum(len(t) == order for t in tested)) for order in (2, 3))
+    # The other candidates, which may be billions, have p-values near 1: n in all is p·n/m of the m tested.
+    each = np.minimum(np.array(list(tested.values())) * (n / len(tested)), 1.0)
+    passed = dict(zip(tested, false_discovery_control(each) <= fdr, strict=True))
+    return [t for t in sorted(tested, key=tested.__getitem__) if passed[t] and t in structure.terms]
