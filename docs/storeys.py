@@ -45,7 +45,9 @@ def picture(storeys, found, package) -> str:
             x, y = NAME + WORDS + COLUMN * j + COLUMN / 2, top + HEIGHT / 2 + 3
             if n := found[name, other]:
                 parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="{min(3 + n, 11)}" fill="#E69F00"/>')
-                parts.append(f'<text x="{x:g}" y="{y + 4:g}" font-size="10" text-anchor="middle" fill="#222">{n}</text>')
+                parts.append(
+                    f'<text x="{x:g}" y="{y + 4:g}" font-size="10" text-anchor="middle" fill="#222">{n}</text>'
+                )
             else:
                 parts.append(f'<circle cx="{x:g}" cy="{y:g}" r="1.5" fill="#b8c4d0"/>')
     for j, name in enumerate(names[:-1]):

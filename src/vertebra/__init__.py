@@ -48,7 +48,7 @@ _NAMES = {
         "select_inputs",
     ),
     "networks.skeleton": ("Node", "Output", "Skeleton", "additive", "chain", "multitask"),
-    "terms.block": ("PolynomialBlock",),
+    "terms.block": ("BasisBlock",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

@@ -112,7 +112,7 @@ from vertebra.networks.skeleton import (
     multitask as multitask,
 )
 from vertebra.terms.block import (
-    PolynomialBlock as PolynomialBlock,
+    BasisBlock as BasisBlock,
 )
 
 __version__: str
