@@ -19,7 +19,7 @@ STOREYS = {
     "estimators": "scores diagnostics calibration remainder evaluation reading prediction explanation steps scikit",
     "files": "outputs archive onnx tabulated",
     "plot": "marks tables maps effects terms structure explanation fit",
-    "pages": "whatif chartdata report",
+    "pages": "settings words drawings whatif chartdata report",
     "cli": "tablefile terminal roles answers holdout demo app __main__",
 }
 # Homes of public names at the top level: those of a storey's, and what is no part of the house.
