@@ -12,7 +12,7 @@ from vertebra.networks.blocks import InducingPointBlock, RandomFeatureBlock
 from vertebra.networks.layer import Layer
 from vertebra.networks.skeleton import Skeleton
 from vertebra.plot.marks import BLUE, GREY, axes_for, named_ticks, plain_text
-from vertebra.terms.block import PolynomialBlock
+from vertebra.terms.block import BasisBlock
 
 # Boxes of a column: a figure of them is about as tall as a page.
 MOST_BOXES = 25
@@ -122,7 +122,7 @@ def skeleton(
 
 def _blocks(layer: Layer) -> str:
     """The blocks of a layer, such as "RB 100 + FB 3"."""
-    short = {RandomFeatureBlock: "RB", InducingPointBlock: "IPB", PolynomialBlock: "PB"}
+    short = {RandomFeatureBlock: "RB", InducingPointBlock: "IPB", BasisBlock: "BB"}
     names = [f"{short.get(type(block), type(block).__name__)} {block.r}" for block in layer.features]
     return " + ".join([*names, f"FB {layer.width}"])
 
