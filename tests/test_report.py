@@ -13,7 +13,12 @@ from vertebra.report import page
 
 HOSTILE = "<script>alert(1)</script>"
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+has_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+
+
+def needs_browser(test):
+    """All but one of these are slow."""
+    return pytest.mark.slow(has_browser(test))
 
 
 def messy(n, seed):
@@ -126,7 +131,8 @@ def as_page_row(row):
     }
 
 
-@needs_browser
+@has_browser
+@pytest.mark.everyday("gaussian")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_panel_predicts_what_python_predicts(kind, models, opened):
     model, new = models(kind)
