@@ -34,8 +34,7 @@ def shake(network, key):
     return eqx.combine(jax.tree.unflatten(tree, leaves), rest)
 
 
-@settings(max_examples=15, deadline=None)
-@given(
+ALGORITHM_1 = dict(
     skeleton=skeletons(),
     names=st.lists(st.sampled_from(sorted(FEATURES)), min_size=3, max_size=3),
     covariances=st.lists(st.sampled_from(["full", "diagonal", "low_rank"]), min_size=3, max_size=3),
@@ -44,7 +43,22 @@ def shake(network, key):
     mean=st.sampled_from([None, "linear"]),
     seed=st.integers(0, 2**16),
 )
-def test_algorithm_1_equals_loops_over_nodes_and_edges(skeleton, names, covariances, widths, bias, mean, seed):
+
+
+@settings(max_examples=4)
+@given(**ALGORITHM_1)
+def test_algorithm_1_equals_loops_over_nodes_and_edges(**drawn):
+    equals_loops(**drawn)
+
+
+@pytest.mark.slow
+@settings(max_examples=20)
+@given(**ALGORITHM_1)
+def test_algorithm_1_of_many_skeletons_equals_loops_over_nodes_and_edges(**drawn):
+    equals_loops(**drawn)
+
+
+def equals_loops(skeleton, names, covariances, widths, bias, mean, seed):
     with jax.enable_x64(True):
         key = jr.key(seed)
         layers = [
@@ -139,6 +153,7 @@ def test_a_key_is_a_function(key):
     assert not np.allclose(together, draw(x, jr.key(2)))
 
 
+@pytest.mark.everyday("mean_field", "dropout", "low_rank")
 @pytest.mark.parametrize(
     "layers",
     [

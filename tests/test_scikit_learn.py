@@ -21,8 +21,8 @@ import vertebra as vb
 ESTIMATORS = [
     vb.AdditiveRegressor(),
     vb.AdditiveClassifier(),
-    vb.SkeletonRegressor(n_steps=20),
-    vb.SkeletonClassifier(n_steps=20),
+    vb.SkeletonRegressor(widths=(8,), n_steps=20),
+    vb.SkeletonClassifier(widths=(8,), n_steps=20),
 ]
 EACH = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
 
