@@ -473,7 +473,9 @@ def weighted():
     return x, y, rng.choice(4, len(x), p=[0.1, 0.8, 0.07, 0.03])
 
 
-@pytest.fixture(scope="module", params=[vb.AdditiveRegressor, vb.AdditiveClassifier])
+@pytest.fixture(
+    scope="module", params=[vb.AdditiveRegressor, pytest.param(vb.AdditiveClassifier, marks=pytest.mark.slow)]
+)
 def weighed(request, weighted):
     """An estimator, its table, and its fit."""
     x, y, weight = weighted

@@ -285,7 +285,12 @@ UNEVEN = vb.Skeleton(
 )
 
 
-@pytest.mark.parametrize("posterior", [Gaussian("full"), Gaussian("diagonal"), Gaussian(LowRank(2)), vb.Dropout(0.2)])
+@pytest.mark.everyday("diagonal", "low rank")
+@pytest.mark.parametrize(
+    "posterior",
+    [Gaussian("full"), Gaussian("diagonal"), Gaussian(LowRank(2)), vb.Dropout(0.2)],
+    ids=["full", "diagonal", "low rank", "dropout"],
+)
 def test_every_weight_acts_on_f_where_nodes_have_different_numbers_of_parents(posterior, key, x64):
     layers = [Layer(d, posterior=posterior, prior=Normal(fan_in=True), bias=True) for d in (2, 1)]
     network = shake(vb.build(UNEVEN, layers, key=key), key)
@@ -305,8 +310,15 @@ def test_every_weight_acts_on_f_where_nodes_have_different_numbers_of_parents(po
     np.testing.assert_allclose(network.at(network.weights()).mean(x), network.mean(x), rtol=1e-10)
 
 
-@pytest.mark.parametrize("posterior", [Gaussian("full"), Gaussian("diagonal"), Gaussian(LowRank(2)), vb.PointMass()])
-@pytest.mark.parametrize("prior", [Normal(0.7), Normal(fan_in=True), vb.Laplace(0.5)])
+@pytest.mark.everyday("normal-full", "fan in-diagonal", "laplace-low rank", "laplace-point")
+@pytest.mark.parametrize(
+    "posterior",
+    [Gaussian("full"), Gaussian("diagonal"), Gaussian(LowRank(2)), vb.PointMass()],
+    ids=["full", "diagonal", "low rank", "point"],
+)
+@pytest.mark.parametrize(
+    "prior", [Normal(0.7), Normal(fan_in=True), vb.Laplace(0.5)], ids=["normal", "fan in", "laplace"]
+)
 def test_the_kl_counts_the_weights_that_are_there_and_no_others(posterior, prior, key, x64):
     network = shake(vb.build(UNEVEN, [Layer(d, posterior=posterior, prior=prior) for d in (2, 1)], key=key), key)
     total = 0.0
