@@ -40,6 +40,7 @@ MODELS = {
 }
 
 
+@pytest.mark.everyday("closed form", "conformal", "heavy tails", "uneven noise", "a skeleton")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_loaded_regressor_predicts_the_same_to_the_last_bit(name, tmp_path):
     x, y = table()
@@ -369,6 +370,7 @@ def fuzzer():
     return module
 
 
+@pytest.mark.everyday("terms", "network", "npz")
 @pytest.mark.parametrize(
     "name", ["terms", "classes", "counts", "uneven noise", "network", "hybrid", "ensemble", "npz", "checkpoint"]
 )

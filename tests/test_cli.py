@@ -693,6 +693,7 @@ def test_names_that_look_like_markup_print_as_they_are(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of a shell")
+@pytest.mark.everyday("predict {rent} {table}")
 @pytest.mark.parametrize("line", ["predict {rent} {table}", "effects {rent} --json", "info {rent}", "fit --help"])
 def test_a_pipe_that_nobody_reads_ends_a_command_quietly(line, folder, rent):
     words = shlex.split(line.format(rent=rent[0], table=folder / "flats.csv"))
@@ -705,7 +706,8 @@ def test_a_pipe_that_nobody_reads_ends_a_command_quietly(line, folder, rent):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of a shell")
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.everyday("buffered")
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 def test_a_pipe_that_is_closed_after_a_line_ends_a_command_quietly(unbuffered, rent, tmp_path):
     pd.concat([flats(2000)] * 20).to_csv(tmp_path / "many.csv", index=False)  # more than a pipe holds
     command = [sys.executable, "-m", "vertebra.cli", "predict", str(rent[0]), str(tmp_path / "many.csv")]

@@ -65,6 +65,18 @@ CASES = [
 ]
 
 
+# Every scheme, and every skeleton with all targets; all three together in the slow tier.
+@pytest.mark.everyday(
+    "mc_dropout-chain-one",
+    "mean_field-additive-two",
+    "random_features-multitask-one",
+    "deep_random_features-chain-classes",
+    "deep_kernel_learning-chain-two",
+    "deep_ensemble-multitask-two",
+    "inducing_points-additive-classes",
+    "deep_kernel_learning_points-additive-one",
+    "deep_kernel_learning_points-multitask-classes",
+)
 @pytest.mark.parametrize(("scheme", "kind", "targets"), CASES)
 def test_every_scheme_trains_and_predicts_on_every_skeleton(scheme, kind, targets, key):
     skeleton, widths = skeleton_and_widths(kind, TARGETS[targets])
