@@ -162,7 +162,7 @@ def test_terms_are_sought_in_a_sample_and_fitted_to_all_rows(folder, frame, smal
 
 
 def test_a_large_frame_is_searched_in_a_sample_too(frame, monkeypatch):
-    from vertebra.estimators import scikit as estimators
+    from vertebra.models import additive as estimators
 
     monkeypatch.setattr(estimators, "MOST_SEARCHED", 1000)
     kept = frame[frame["price"].notna()]
