@@ -58,8 +58,8 @@ def write(model: Model, evaluation: Evaluation | None, asked: Mapping[str, Any],
 def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, Any]) -> str:
     """The page as text."""
     outputs = model.target.output_names[:MOST_OUTPUTS]
-    terms = [effects(model, output=k) for k in range(len(outputs))]
-    found = _surest(terms)
+    found = [effects(model, output=k) for k in range(len(outputs))]
+    surest = _surest(found)
     given = ", ".join(f"{name}={value!r}" for name, value in asked.items())
     return (
         _templates()
@@ -74,23 +74,23 @@ def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, Any]) 
             outputs=outputs,
             cards={
                 "How good?": words.how_good(model, evaluation),
-                "What is real?": words.what_is_real(model, found),
-                "What is uncertain?": words.what_is_uncertain(model, found),
+                "What is real?": words.what_is_real(model, surest),
+                "What is uncertain?": words.what_is_uncertain(model, surest),
             },
             rest_words=words.rest_words(model),
-            effects=[list(table.itertuples()) for table in terms],
+            effects=[list(table.itertuples()) for table in found],
             doubtful=words.DOUBTFUL,
             most_charts=MOST_CHARTS,
             evaluation=evaluation,
             score_words=lambda key: ScoreName.read(key).words(model.target.names),
             baselines=BASELINES,
             structure=words.structure(model, MOST_BOXES),
-            skeleton=drawings.skeleton([tuple(c) for c in model.clusters[:MOST_BOXES]]) if model.clusters else None,
+            skeleton=drawings.skeleton(model.clusters[:MOST_BOXES]) if model.clusters else None,
             row_count=words.row_count(model.profile),
             n_columns=len(model.schema.sources),
             columns=_columns(model),
             diagnostics=model.diagnostics,
-            limits=words.limits(model, evaluation, asked),
+            limits=words.limits(model, evaluation, is_searched=not asked.get("clusters")),
             code=f"{model.kind}({given})",
             versions=", ".join(f"{name} {version}" for name, version in libraries().items()),
         )
@@ -157,7 +157,7 @@ def _columns(model: Model) -> list[Column]:
         shown = date if column.part == "time" else words.number
         acts = "yes" if column.name in acting else "no"
         found.append(_column(column.name, column.kind, marginal, len(column.levels), shown)._replace(acts=acts))
-    n_classes = len(getattr(model, "classes_", []))
+    n_classes = 0 if model.target.classes is None else len(model.target.classes)
     kind = "target, classes" if n_classes else "target"
     for name, marginal in zip(model.target.names, profile.targets, strict=True):
         found.append(_column(name, kind, marginal, n_classes, words.number))

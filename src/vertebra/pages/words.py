@@ -3,7 +3,7 @@
 Plain text is escaped by the page; sentences with markup in them are `Markup`, which escapes what is put into it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -42,11 +42,12 @@ def short(text: str, most: int) -> str:
 
 def unit(model: Model) -> str:
     """What effects are measured in."""
-    if model.is_classifier:
-        return f"log odds of {model.target.classes[1]}" if len(model.target.classes) == 2 else "logits of the class"
+    target = model.target
+    if target.classes is not None:
+        return f"log odds of {target.classes[1]}" if len(target.classes) == 2 else "logits of the class"
     if isinstance(model.likelihood, Poisson):
-        return f"log of {model.target.names[0]}"
-    return f"units of {model.target.names[0]}" if len(model.target.names) == 1 else "units of the target"
+        return f"log of {target.names[0]}"
+    return f"units of {target.names[0]}" if len(target.names) == 1 else "units of the target"
 
 
 def how_good(model: Model, evaluation: Evaluation | None) -> list[str]:
@@ -131,8 +132,7 @@ def rest_words(model: Model) -> str:
 
 def structure(model: Model, most: int) -> str:
     """The clusters, and what reads all inputs."""
-    clusters = [tuple(c) for c in model.clusters]
-    added = model.posterior.remainder is not None
+    clusters, added = model.clusters, model.posterior.remainder is not None
     if not clusters:
         alone = "The model is a constant and networks that read all inputs."
         return alone if added else "No input was found to act: the model is a constant."
@@ -151,15 +151,15 @@ def row_count(profile: Profile) -> str:
     return count
 
 
-def limits(model: Model, evaluation: Evaluation | None, asked: Mapping[str, Any]) -> list[str]:
-    """What nobody should read into the page."""
+def limits(model: Model, evaluation: Evaluation | None, *, is_searched: bool) -> list[str]:
+    """What nobody should read into the page; terms were searched for, or given."""
     texts = [
         "Effects say how predictions depend on the inputs. That an input acts here does not mean that changing it in "
         "the world would change the target.",
         "Where inputs go together, what one does and what the other does can be told apart only as far as rows differ "
         "in them. Effects are averages over all combinations of values, also those that the data hardly hold.",
         "A term that is not listed was not seen; a weak one can be there all the same."
-        + ("" if asked.get("clusters") else " Terms of more than three inputs were not looked for."),
+        + (" Terms of more than three inputs were not looked for." if is_searched else ""),
         "Beyond the values seen nothing is known: the panel stays at the edge of them.",
         "Bands around effects are of the effect. A single outcome varies more: that is the interval of a prediction.",
     ]
