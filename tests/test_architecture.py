@@ -28,7 +28,7 @@ STOREYS = {
     " model explanation conclusion additive skeleton",
     "files": "outputs params parts networks posteriors archive onnx tabulated",
     "plot": "marks tables maps effects terms structure explanation fit",
-    "pages": "whatif chartdata report",
+    "pages": "words drawings whatif chartdata report",
     "estimators": "estimator regressor classifier explanations additive skeleton loading",
     "cli": "tablefile terminal roles answers holdout demo app __main__",
 }
