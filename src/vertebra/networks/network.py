@@ -142,7 +142,7 @@ class Network(eqx.Module):
         keys = jr.split(key, len(self.stacks))
         return sum((stack.kl(key) for stack, key in zip(self.stacks, keys, strict=True)), start=jnp.zeros(()))
 
-    def topfeatures_of_nodes(
+    def top_features(
         self, x: Float[Array, "p *batch"]
     ) -> tuple[Float[Array, "outputs m_r *batch"], Float[Array, "targets *batch"], Float[Array, "outputs *batch"]]:
         """Where f is linear in V: the features of all the nodes an output adds, side by side; what is added to Vφ;
