@@ -20,7 +20,7 @@ STOREYS = {
         "layer wiring stack network build schemes prior_functions"
     ),
     "likelihoods": "densities working predictive",
-    "inference": "objective conjugate training fitting",
+    "inference": "objective conjugate rows training arguments draws settings outcome run fitting",
     "terms": "term polynomials block functions evidence sums structure model score_test search linear sum_of_terms"
     " latents revision all_rows overconfidence additive group_lasso",
     "effects": "words notebook grid effect pieces decomposition posterior",

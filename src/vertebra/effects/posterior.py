@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 
 from vertebra.effects.decomposition import N_DRAWS, N_NETWORK_DRAWS, attribute, decompose
 from vertebra.effects.effect import Effect, Local
-from vertebra.inference.fitting import moments, sample
+from vertebra.inference.draws import moments, sample
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import double
 from vertebra.tables.column import UNSEEN

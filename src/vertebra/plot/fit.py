@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from vertebra.inference.fitting import History
+from vertebra.inference.outcome import History
 from vertebra.plot.marks import BLUE, GREY, ORANGE, SKY, axes_for, framed, span_of
 from vertebra.plot.tables import check_columns
 
