@@ -82,10 +82,12 @@ def _fit_rows(
     settings.check(len(networks))
     x, y, weight = (np.asarray(each) for each in as_rows(networks[0], likelihood, *given))
     keys = jr.split(fast(key), 1 + len(networks))
-    options = dict(validation=settings.validation, folds=settings.folds, batch_size=settings.batch_size)
     likelihood = likelihood.init(y[weight.any(axis=1)])
-    rows, scored = arrange(x, y, weight, **options, key=keys[0])
-    run = Run(networks, likelihood, keys, settings, batch_size=min(settings.batch_size, len(rows.x)))
+    folds, batch_size = settings.folds, settings.batch_size
+    rows, scored = arrange(
+        x, y, weight, validation=settings.validation, folds=folds, batch_size=batch_size, key=keys[0]
+    )
+    run = Run(networks, likelihood, keys, settings, batch_size=min(batch_size, len(rows.x)))
     kept = None if checkpoint is None else Checkpoint(checkpoint, run.about(x, y, weight))
     everything = everywhere(Data(rows, scored), run.plan.mesh)
     state = run.to_the_end(lambda turn: everything, callback, kept)

@@ -193,7 +193,7 @@ class Run:
                 raise self._kept.bad("the state's best network says nothing finite")
         evidences: Sequence[float | None] = [None] * n
         if self.last_layer:
-            finished = [exactly(*own, int(k)) for own, k in zip(fitted, held, strict=True)]
+            finished = [exactly(f, noise, int(k)) for (f, noise), k in zip(fitted, held, strict=True)]
             fitted = [(f, noise) for f, noise, _ in finished]
             evidences = [e for *_, e in finished]
             scores = [float(_rescore(alone, f, scored, self.keys[0], k)) for f, k in zip(fitted, held, strict=True)]

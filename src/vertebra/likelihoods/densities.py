@@ -16,6 +16,7 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from vertebra.networks.kernels import log_positive
+from vertebra.networks.parameters import UNBUILT, Built
 
 # Nodes per latent for E g(f), f ~ N(m, v), where no closed form exists: exact for polynomials up to degree 39 in one or
 # two latents, and 19 in three: at most a thousand evaluations of log p for each row.
@@ -182,10 +183,10 @@ class Gaussian(Likelihood):
     [0.5]
     """
 
-    log_scale: Float[Array, "*k"] | None
+    log_scale: Built[Float[Array, "*k"]]
 
     def __init__(self, scale: ArrayLike | None = None):
-        self.log_scale = None if scale is None else log_positive("scale", scale)
+        self.log_scale = UNBUILT if scale is None else log_positive("scale", scale)
 
     def init(self, y: np.ndarray) -> "Gaussian":
         return _with_scale(self, y)
@@ -227,10 +228,10 @@ class HeteroscedasticGaussian(Likelihood):
     """
 
     latent_per_target: ClassVar[int] = 2
-    log_scale: Float[Array, "*k"] | None
+    log_scale: Built[Float[Array, "*k"]]
 
     def __init__(self, scale: ArrayLike | None = None):
-        self.log_scale = None if scale is None else log_positive("scale", scale)
+        self.log_scale = UNBUILT if scale is None else log_positive("scale", scale)
 
     def init(self, y: np.ndarray) -> "HeteroscedasticGaussian":
         return _with_scale(self, y)
@@ -290,13 +291,13 @@ class StudentT(Likelihood):
     [[2.]]
     """
 
-    log_scale: Float[Array, "*k"] | None
+    log_scale: Built[Float[Array, "*k"]]
     log_excess: Float[Array, ""]  # degrees of freedom − 2
 
     def __init__(self, scale: ArrayLike | None = None, degrees: float = 5.0):
         if not degrees > 2.0:
             raise ValueError(f"`degrees` must be above 2, so that y has a variance, got {degrees!r}.")
-        self.log_scale = None if scale is None else log_positive("scale", scale)
+        self.log_scale = UNBUILT if scale is None else log_positive("scale", scale)
         self.log_excess = log_positive("degrees", degrees - 2.0)
 
     def init(self, y: np.ndarray) -> "StudentT":

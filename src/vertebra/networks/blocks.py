@@ -7,7 +7,7 @@ of a weight matrix is the paper's w_j or v_j.
 
 import math
 from functools import partial
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -134,7 +134,7 @@ class RandomFeatureBlock(eqx.Module):
     base: Built[Fixed]
     offset: Fixed | None
 
-    residual: ClassVar[str | None] = None
+    residual = None
 
     def __init__(
         self,
@@ -184,8 +184,9 @@ class RandomFeatureBlock(eqx.Module):
         if self.degrees is not None and math.isfinite(self.degrees):
             # Student-t: a normal over √(χ²_k/k)
             base = base / np.sqrt(rng.chisquare(self.degrees, (n_draws, 1)) / self.degrees)
-        log_lengthscale = 0.5 * math.log(n_inputs) if self.log_lengthscale is None else np.asarray(self.log_lengthscale)
-        if np.ndim(log_lengthscale) == 1 and len(log_lengthscale) != n_inputs:
+        is_left_out = self.log_lengthscale is None
+        log_lengthscale = np.asarray(0.5 * math.log(n_inputs) if is_left_out else self.log_lengthscale)
+        if log_lengthscale.ndim == 1 and len(log_lengthscale) != n_inputs:
             raise ValueError(f"`lengthscale` must have one entry per input, {n_inputs}, got {len(log_lengthscale)}.")
         hold = (lambda array: array) if self.learn else Fixed
         return eqx.tree_at(
@@ -267,7 +268,7 @@ class InducingPointBlock(eqx.Module):
         if jitter is not None and not jitter > 0.0:
             raise ValueError(f"`jitter` must be positive, got {jitter!r}.")
         self.r = r
-        self.kernel = RBF() if kernel is None else kernel  # pyright: ignore[reportCallIssue]
+        self.kernel = RBF() if kernel is None else kernel
         self.residual = residual
         self.jitter = jitter
         self.z = UNBUILT if z is None else z
@@ -310,7 +311,8 @@ def spread_points(rows: np.ndarray, r: int, *, rng: np.random.Generator) -> np.n
     distinct = np.unique(rows, axis=0)
     if len(distinct) > r:
         seed = int(rng.integers(2**31))
-        return KMeans(r, n_init=1, max_iter=20, random_state=seed).fit(rows).cluster_centers_
+        places = KMeans(r, n_init=1, max_iter=20, random_state=seed)  # pyright: ignore[reportArgumentType]
+        return places.fit(rows).cluster_centers_
     repeats = distinct[rng.integers(len(distinct), size=r - len(distinct))]
     spread = np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
     return np.concatenate([distinct, repeats + 0.1 * spread * rng.standard_normal(repeats.shape)])

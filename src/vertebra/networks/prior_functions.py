@@ -204,4 +204,4 @@ def _times(scale, c):
 
 
 def _add(covariances):
-    return _Covariance(*(sum(parts) for parts in zip(*covariances, strict=True)))
+    return _Covariance(*(sum(parts[1:], start=parts[0]) for parts in zip(*covariances, strict=True)))
