@@ -21,7 +21,7 @@ from vertebra.likelihoods.densities import Likelihood
 from vertebra.machine.threads import Sums, added
 from vertebra.networks.covariances import Full
 from vertebra.networks.network import Network
-from vertebra.networks.parameters import overridden, working
+from vertebra.networks.parameters import in_working_precision, overridden
 from vertebra.networks.posteriors import Gaussian
 from vertebra.networks.priors import Normal
 
@@ -119,7 +119,7 @@ def _problems(network, total, prior_sd) -> tuple[list[_Problem], float]:
     outputs, d = len(network.skeleton.outputs), network.n_outputs // len(network.skeleton.outputs)
 
     def work(x, y, weight) -> Sums:
-        features = _features(network, working(x.T))
+        features = _features(network, in_working_precision(x.T))
         with jax.enable_x64(True):
             sums = _sums(*features, y, weight.reshape(len(y), -1))
         return [np.asarray(each) for each in sums]

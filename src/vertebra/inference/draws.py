@@ -16,7 +16,7 @@ from vertebra.machine.checks import check_count
 from vertebra.machine.devices import cut, padded
 from vertebra.networks.keys import fast
 from vertebra.networks.network import Network
-from vertebra.networks.parameters import working
+from vertebra.networks.parameters import in_working_precision
 
 
 def elbo(
@@ -43,7 +43,15 @@ def elbo(
     check_count(n_draws=n_draws, **({} if n is None else {"n": n}))
     scale = 1.0 if n is None else n / len(rows)
     noise = step_noise(network, len(rows), key=fast(key), n_draws=n_draws)
-    return minibatch_elbo(network, likelihood, working(rows).T, working(targets), working(each), scale, noise)
+    return minibatch_elbo(
+        network,
+        likelihood,
+        in_working_precision(rows).T,
+        in_working_precision(targets),
+        in_working_precision(each),
+        scale,
+        noise,
+    )
 
 
 def sample(

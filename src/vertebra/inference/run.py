@@ -25,7 +25,7 @@ from vertebra.machine import cluster
 from vertebra.machine.checkpoint import Checkpoint, Entry
 from vertebra.machine.devices import apart, everywhere, home, is_key, mesh_for
 from vertebra.networks.network import Network
-from vertebra.networks.parameters import trainable, working
+from vertebra.networks.parameters import in_working_precision, trainable
 from vertebra.networks.stack import pile
 
 Tree = TypeVar("Tree")
@@ -63,7 +63,7 @@ class Run:
             n_steps=whole(settings.n_steps),
             n_rounds=whole(-(-settings.n_steps // settings.steps_per_round)),
             steps_per_round=whole(settings.steps_per_round),
-            learning_rate=working(settings.learning_rate if settings.optimiser is None else 1.0),
+            learning_rate=in_working_precision(settings.learning_rate if settings.optimiser is None else 1.0),
             patience=whole(settings.n_rounds if settings.patience is None else settings.patience),
             batch_size=batch_size,
             n_draws=settings.n_draws,

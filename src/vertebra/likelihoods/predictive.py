@@ -24,7 +24,7 @@ from vertebra.likelihoods.densities import (
     normal_points,
 )
 from vertebra.machine.devices import padded
-from vertebra.networks.parameters import double
+from vertebra.networks.parameters import in_double_precision
 
 # Of one latent function, and of several together: a power of two, for Sobol' points.
 N_POINTS, N_JOINT = 100, 128
@@ -149,7 +149,7 @@ class Predictive(NamedTuple):
     def _over_f(self, ask):
         """What a likelihood says over the values of f, some rows at a time, in double precision."""
         with jax.enable_x64(True):
-            likelihood, parts = double(self.likelihood), []
+            likelihood, parts = in_double_precision(self.likelihood), []
             for start in range(0, max(len(self.f_mean), 1), CHUNK):
                 rows = slice(start, start + CHUNK)
                 f, n = padded(np.moveaxis(self.points(rows), 1, 0))
@@ -205,4 +205,4 @@ def sample_of(
             # NumPy draws up to 9e18
             return rng.poisson(np.minimum(np.exp(f), 1e18)).astype(float)
     with jax.enable_x64(True):
-        return np.asarray(double(likelihood).sample(jnp.asarray(f), jr.key(seed)))
+        return np.asarray(in_double_precision(likelihood).sample(jnp.asarray(f), jr.key(seed)))

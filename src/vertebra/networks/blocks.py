@@ -21,7 +21,7 @@ from vertebra.networks.activations import Activation, as_activation
 from vertebra.networks.divergence import kl
 from vertebra.networks.features import product
 from vertebra.networks.kernels import PRECISE, RBF, Dual, Kernel, Matern, log_positive
-from vertebra.networks.parameters import UNBUILT, Built, Fixed, overridden, working
+from vertebra.networks.parameters import UNBUILT, Built, Fixed, in_working_precision, overridden
 from vertebra.networks.posteriors import Posterior, check_posterior
 from vertebra.networks.priors import Prior, check_prior
 
@@ -57,8 +57,8 @@ class FunctionBlock(eqx.Module):
         check_prior(prior)
         self.posterior = posterior.init(r, d, prior=prior, live=live, rng=rng)
         self.prior = prior
-        self.bias = working(np.zeros(d)) if bias else None
-        self.live = None if live is None else Fixed(working(live))
+        self.bias = in_working_precision(np.zeros(d)) if bias else None
+        self.live = None if live is None else Fixed(in_working_precision(live))
 
     def __call__(self, phi: Float[Array, "r *batch"], *, key: PRNGKeyArray) -> Float[Array, "d *batch"]:
         """f for one draw of V, the same for every column."""
@@ -193,10 +193,10 @@ class RandomFeatureBlock(eqx.Module):
             lambda block: (block.base, block.offset, block.log_lengthscale, block.log_amplitude),
             self,
             (
-                Fixed(working(base)),
-                Fixed(working(rng.standard_normal(n_draws))) if self.bias else None,
-                hold(working(np.broadcast_to(log_lengthscale, (n_inputs,) if self.ard else ()))),
-                hold(working(np.asarray(self.log_amplitude))),
+                Fixed(in_working_precision(base)),
+                Fixed(in_working_precision(rng.standard_normal(n_draws))) if self.bias else None,
+                hold(in_working_precision(np.broadcast_to(log_lengthscale, (n_inputs,) if self.ard else ()))),
+                hold(in_working_precision(np.asarray(self.log_amplitude))),
             ),
             is_leaf=lambda leaf: leaf is None,
         )
@@ -281,9 +281,12 @@ class InducingPointBlock(eqx.Module):
             raise ValueError(f"`z` must have the shape {(self.r, n_inputs)}, got {z.shape}.")
         if not np.isfinite(z).all():
             raise ValueError("`z` must be finite, got missing or infinite values.")
-        kernel = jax.tree.map(lambda leaf: working(np.asarray(leaf)), self.kernel.init(n_inputs))
+        kernel = jax.tree.map(lambda leaf: in_working_precision(np.asarray(leaf)), self.kernel.init(n_inputs))
         return eqx.tree_at(
-            lambda block: (block.kernel, block.z), self, (kernel, working(z)), is_leaf=lambda leaf: leaf is None
+            lambda block: (block.kernel, block.z),
+            self,
+            (kernel, in_working_precision(z)),
+            is_leaf=lambda leaf: leaf is None,
         )
 
     def __call__(self, x: Float[Array, "n_inputs *batch"]) -> Float[Array, "r *batch"]:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vertebra.networks.parameters import Fixed, working
+from vertebra.networks.parameters import Fixed, in_working_precision
 from vertebra.terms.polynomials import Polynomials
 
 
@@ -34,10 +34,13 @@ class PolynomialBlock(eqx.Module):
 
     def __init__(self, polynomials: Polynomials, degrees: np.ndarray, scale: np.ndarray):
         self.r = len(degrees)
-        self.low, self.width = Fixed(working(polynomials.low)), Fixed(working(polynomials.width))
-        self.transform = Fixed(working(polynomials.transform))
+        self.low, self.width = (
+            Fixed(in_working_precision(polynomials.low)),
+            Fixed(in_working_precision(polynomials.width)),
+        )
+        self.transform = Fixed(in_working_precision(polynomials.transform))
         self.degrees = Fixed(jnp.asarray(degrees, jnp.int32))
-        self.scale = Fixed(working(scale))
+        self.scale = Fixed(in_working_precision(scale))
 
     def init(self, n_inputs: int, *, rng: np.random.Generator) -> "PolynomialBlock":
         """The block itself; its arrays came with it."""
