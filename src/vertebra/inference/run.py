@@ -41,7 +41,7 @@ class Run:
         self,
         networks: list[Network],
         likelihood: Likelihood,
-        keys: Key[Array, " 1+members"],
+        keys: Key[Array, " keys"],
         settings: Settings,
         *,
         batch_size: int,
