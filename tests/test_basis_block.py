@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import pandas as pd
 import pytest
 from test_terms import anywhere, fitted, table
 
@@ -98,3 +99,109 @@ def test_a_sum_of_no_terms_is_a_network_of_a_constant(x64):
     mean, variance = vb.moments(network_of(constant), np.zeros((2, 4)), key=jr.key(0))
     np.testing.assert_allclose(mean, 2.0)
     np.testing.assert_allclose(variance, 25.0)
+
+
+def messy(kind="smooth"):
+    """Two numbers with curves, or with steps, and a category that one of them interacts with."""
+    n = {"smooth": 90, "rough": 300}[kind]
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.random(n), "b": rng.random(n), "kind": rng.choice(["u", "v", "w"], n)})
+    curve = {"smooth": lambda z: np.sin(4 * z), "rough": lambda z: np.floor(7 * z) % 2}[kind]
+    y = curve(x["a"]) + curve(x["b"]) + (x["kind"] == "u") * x["a"] + 0.02 * rng.standard_normal(n)
+    return x, y.to_numpy()
+
+
+@pytest.fixture(scope="module")
+def models():
+    def of(kind):
+        return vb.AdditiveRegressor(clusters=[("a", "kind"), ("b",)], random_state=0).fit(*messy(kind))
+
+    return {kind: of(kind) for kind in ("smooth", "rough")}
+
+
+@pytest.fixture
+def model(models):
+    return models["smooth"]
+
+
+@pytest.mark.parametrize("kind", ["smooth", "rough"])
+def test_the_default_model_and_its_network_have_the_same_predictions_and_effects(kind, models, x64):
+    model, (x, _) = models[kind], messy(kind)
+    network, coded = vb.as_network(model), model.model_.x(x)
+    systems = model.model_.posterior.terms.basis.systems
+    assert [system.is_rough for system in systems] == [kind == "rough", kind == "rough", False]
+    assert systems[2].n_levels == 3
+    assert network.skeleton.clusters == ((1,), (0, 2))
+    mean, variance = model.model_.posterior.moments(coded)
+    found = vb.moments(network, coded, key=jr.key(0))
+    # the same sums of some hundred products in another order
+    np.testing.assert_allclose(found[0], mean, atol=1e-11)
+    np.testing.assert_allclose(found[1], variance, rtol=1e-8)
+    # all values are nodes, so that means along axes are those of the fit
+    ours = vb.decompose(model, x, nodes=len(x))
+    theirs = vb.decompose(network, coded, key=jr.key(0), nodes=len(x))
+    assert set(ours) == set(theirs) == {(), (0,), (1,), (2,), (0, 2)}
+    for term, effect in ours.items():
+        assert [len(axis.points) for axis in effect.axes] == [[len(x), len(x), 3][i] for i in term]
+        np.testing.assert_allclose(effect.mean, theirs[term].mean, atol=1e-10)
+        np.testing.assert_allclose(effect.sd, theirs[term].sd, rtol=1e-6, atol=1e-10)
+        # 1000 draws of each: within five standard errors of the difference
+        error = np.sqrt(2.0 / 1000) * effect.strengths.std()
+        assert effect.strength == pytest.approx(theirs[term].strength, abs=5 * error)
+
+
+def test_the_default_model_is_taken_apart_as_it_says_itself(model):
+    x, _ = messy()
+    unit = model.model_.target.unit(0)
+    effects = vb.decompose(model, x, nodes=len(x))
+    said = model.effects().set_index("term")["strength"]
+    names = {(0,): ("a",), (1,): ("b",), (2,): ("kind",), (0, 2): ("a", "kind")}
+    for term, name in names.items():
+        # the same draws, under the same marginals
+        assert unit * effects[term].strength == pytest.approx(said[name], rel=1e-6)
+    assert set(vb.sobol(effects)) == {0, 1, 2}
+    assert set(vb.decompose(model, x, order=1)) == {(), (0,), (1,), (2,)}
+    assert set(vb.decompose(model, x, terms=[(2, 0)], points=3)) == {(0, 2)}
+    local = vb.attribute(model, x[:7], x)
+    parts = model.eval_terms(x[:7])
+    for term, name in names.items():
+        np.testing.assert_allclose(unit * local[term].mean, parts[name], atol=1e-12)
+    sd = model.model_.posterior.local(model.model_.x(x[:7]), 0, None, with_sd=True)
+    np.testing.assert_allclose(local[0, 2].sd, sd[0, 2].sd, rtol=1e-9)
+
+
+def test_from_a_baseline_the_default_model_is_taken_apart_as_its_network(model, x64):
+    x, _ = messy()
+    row, coded = x.iloc[:1], model.model_.x(x)
+    ours = vb.attribute(model, x[:5], x, baseline=row.to_numpy()[0])
+    theirs = vb.attribute(vb.as_network(model), coded[:5], coded, baseline=coded[0], key=jr.key(0))
+    parts = model.eval_terms(x[:5], baseline=row)
+    for term in ours:
+        np.testing.assert_allclose(ours[term].mean, theirs[term].mean, atol=1e-10)
+        np.testing.assert_allclose(ours[term].sd, theirs[term].sd, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(model.model_.target.unit(0) * ours[0, 2].mean, parts["a", "kind"], atol=1e-10)
+
+
+def test_gaps_and_levels_are_nodes_of_their_own():
+    x, y = messy()
+    x.loc[:20, "a"] = np.nan
+    model = vb.AdditiveRegressor(clusters=[("a",), ("kind",)], random_state=0).fit(x, y)
+    effects = vb.decompose(model, x, nodes=2)
+    assert np.isnan(effects[0,].axes[0].points).tolist() == [False, False, True]
+    assert effects[0,].axes[0].norm[-1] == pytest.approx(21 / 90)
+    assert effects[2,].axes[0].points.tolist() == [0.0, 1.0, 2.0]
+    # a Gauss rule of 90 nodes is all values
+    whole = vb.decompose(model, x, nodes=90)[0,]
+    assert whole.weight @ whole.mean == pytest.approx(0.0, abs=1e-10)
+
+
+def test_what_cannot_be_taken_apart_is_refused():
+    x, y = messy()
+    network = vb.build(vb.additive(2, clusters=[(0, 1)], depth=1), vb.random_features([1]), key=jr.key(0))
+    with pytest.raises(ValueError, match="`key` must be given with a network"):
+        vb.decompose(network, np.zeros((3, 2)))
+    ensemble = vb.SkeletonRegressor(scheme="deep_ensemble", n_steps=2, widths=[2]).fit(x, y)
+    with pytest.raises(ValueError, match="`network` must be a network, or a fitted estimator"):
+        vb.decompose(ensemble, x)
+    with pytest.raises(ValueError, match="networks that are averaged"):
+        vb.as_network(ensemble)

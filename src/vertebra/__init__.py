@@ -23,6 +23,7 @@ _MODULES = (
 _NAMES = {
     "effects.decomposition": ("attribute", "decompose"),
     "effects.effect": ("Effect", "sobol"),
+    "effects.posterior": ("as_network",),
     "estimators": ("AdditiveClassifier", "AdditiveRegressor", "SkeletonClassifier", "SkeletonRegressor", "load"),
     "inference": ("Diverged", "Fitted", "Progress", "elbo", "fit", "fit_stream", "moments", "sample"),
     "likelihoods": ("Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Poisson", "StudentT"),

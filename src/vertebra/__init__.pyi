@@ -21,6 +21,9 @@ from vertebra.effects.effect import (
     Effect as Effect,
     sobol as sobol,
 )
+from vertebra.effects.posterior import (
+    as_network as as_network,
+)
 from vertebra.estimators import (
     AdditiveClassifier as AdditiveClassifier,
     AdditiveRegressor as AdditiveRegressor,

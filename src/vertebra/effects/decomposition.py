@@ -5,7 +5,7 @@ sum of sub-networks, each is evaluated on a grid of its own cluster only (Theore
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
 from vertebra.effects.effect import Effect, Local
 from vertebra.effects.grid import NODES, Axis, axes_of, components, outer, product, subsets
-from vertebra.effects.pieces import Pieces, pieces_of
+from vertebra.effects.pieces import FittedEstimator, NetworkSource, Pieces, Source
 from vertebra.networks.network import Network
 from vertebra.terms.term import Term
 
@@ -29,14 +29,14 @@ N_DRAWS, N_NETWORK_DRAWS = 1000, 200
 
 
 def decompose(
-    network: Network,
-    x: ArrayLike,
+    network: Network | FittedEstimator,
+    x: Any,
     *,
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | None = None,
     order: int | None = None,
     terms: Iterable[Term] | None = None,
     weight: ArrayLike | None = None,
-    baseline: ArrayLike | None = None,
+    baseline: Any = None,
     nodes: int | None = None,
     points: int | Mapping[int, np.ndarray] | None = None,
     output: int = 0,
@@ -44,6 +44,7 @@ def decompose(
 ) -> dict[Term, Effect]:
     """Every component of f up to `order` (all there are unless given), strongest first; () is the constant.
 
+    - `network`: any network, whose weights are drawn with `key`; or a fitted estimator, which has a seed of its own.
     - `x` (n, p) gives the marginals, `weight` (n,) a weight per row, `baseline` (p,) the paper's δ(x⁰): components are
       then differences from that row.
     - `nodes`: points per input that carry the measure: Gauss nodes of the marginal, or all its values where these are
@@ -53,16 +54,22 @@ def decompose(
     - `output`: which of several outputs, or latent functions.
     - `n_draws`: 1000 where f is linear in the uncertain weights and a draw costs nothing, else 200.
 
+    An estimator takes `x` and `baseline` as tables; inputs are then places of its columns, and points and values those
+    that it works with: numbers standardised, levels by their places, f in sds of the target. `model.effect` says the
+    same in the user's units. The terms of the default model are components under the marginals of its own fit, so that
+    `x` only says where to look and what strengths are averaged over. Its remainder, where it has one, stays out.
+
     >>> network = vb.build(vb.additive(3, clusters=[(0, 1), (2,)], depth=1), vb.random_features([1]), key=jr.key(0))
     >>> effects = vb.decompose(network, np.random.default_rng(0).random((50, 3)), key=jr.key(1))
     >>> sorted(effects)
     [(), (0,), (0, 1), (1,), (2,)]
     """
+    source, table = _source(network)
     if n_draws is None:
-        n_draws = N_DRAWS if network.is_linear_in_v else N_NETWORK_DRAWS
-    given = _checked(network, x, weight, baseline, output, n_draws)
-    f = pieces_of(network, output, key, n_draws)
-    axes = axes_of(f.clusters, *given, nodes, points)
+        n_draws = N_DRAWS if source.is_linear else N_NETWORK_DRAWS
+    given = _checked(source, table(x), weight, None if baseline is None else table(baseline), output, n_draws)
+    f = source.pieces(output, key, n_draws)
+    axes = axes_of(f.clusters, *given, nodes, points, source.categories)
     wanted = None if terms is None else {tuple(sorted(term)) for term in terms}
     parts: dict[Term, list[_Part]] = {}
     for piece in f.pieces:
@@ -76,13 +83,13 @@ def decompose(
 
 
 def attribute(
-    network: Network,
-    rows: ArrayLike,
-    x: ArrayLike,
+    network: Network | FittedEstimator,
+    rows: Any,
+    x: Any,
     *,
-    key: PRNGKeyArray,
+    key: PRNGKeyArray | None = None,
     weight: ArrayLike | None = None,
-    baseline: ArrayLike | None = None,
+    baseline: Any = None,
     nodes: int | None = None,
     output: int = 0,
     n_draws: int = 100,
@@ -90,7 +97,7 @@ def attribute(
 ) -> dict[Term, Local]:
     """The local decomposition: what each term adds at each of `rows`; the means sum to the prediction.
 
-    Without `with_sd` the sd is not worked out, and NaN.
+    Of a network or a fitted estimator, as `decompose` takes them. Without `with_sd` the sd is not worked out, and NaN.
 
     >>> network = vb.build(vb.additive(3, clusters=[(0, 1), (2,)], depth=1), vb.random_features([1]), key=jr.key(0))
     >>> x = np.random.default_rng(0).random((50, 3))
@@ -98,13 +105,17 @@ def attribute(
     >>> np.allclose(sum(part.mean for part in local.values()), network.mean(jnp.asarray(x[:2].T)), atol=1e-4)
     True
     """
-    given = _checked(network, x, weight, baseline, output, n_draws)
-    f = pieces_of(network, output, key, n_draws)
-    axes = axes_of(f.clusters, *given, nodes, None)
-    at = np.asarray(rows, dtype=float)
+    source, table = _source(network)
+    given = _checked(source, table(x), weight, None if baseline is None else table(baseline), output, n_draws)
+    f = source.pieces(output, key, n_draws)
+    axes = axes_of(f.clusters, *given, nodes, None, source.categories)
+    at = table(rows)
     parts: dict[Term, list[tuple[int, np.ndarray]]] = {}
     for piece in f.pieces:
         cluster = f.clusters[piece]
+        if f.is_pure and given.baseline is None:
+            parts.setdefault(cluster, []).append((piece, f.values(piece, at[:, list(cluster)])))
+            continue
         if len(cluster) > max(NODES):
             raise ValueError(
                 f"The sub-network of the inputs {cluster} reads {len(cluster)}: a local decomposition of more than "
@@ -124,6 +135,24 @@ def attribute(
             sd = np.full(len(at), np.nan)
         local[term] = Local(term, mean, sd)
     return local
+
+
+def _source(network: Network | FittedEstimator) -> tuple[Source, Callable[[Any], Float[np.ndarray, "..."]]]:
+    """What is taken apart, and how tables become what it reads."""
+    if isinstance(network, Network):
+        return NetworkSource(network), lambda rows: np.asarray(rows, dtype=float)
+    if not isinstance(network, FittedEstimator) or network.model_.posterior.source is None:
+        raise ValueError(
+            "`network` must be a network, or a fitted estimator whose f is a sum of terms or one network, got "
+            f"{type(network).__name__}."
+        )
+    model = network.model_
+
+    def table(rows: Any) -> Float[np.ndarray, "..."]:
+        is_row = not hasattr(rows, "columns") and np.ndim(rows) == 1
+        return model.x(np.asarray(rows, dtype=object).reshape(1, -1))[0] if is_row else model.x(rows)
+
+    return model.posterior.source, table
 
 
 class _Measure(NamedTuple):
@@ -146,12 +175,17 @@ def _parts(
     f: Pieces, piece: int, axes: list[Axis], given: _Measure, order: int | None, inside: Collection[Term] | None
 ) -> dict[Term, _Part]:
     """A piece's components up to an order, or those inside: on the grid of its inputs, or sampled."""
-    grid = [axes[i] for i in f.clusters[piece]]
+    cluster = f.clusters[piece]
+    grid = [axes[i] for i in cluster]
     shape = [len(axis.points) for axis in grid]
-    if math.prod(shape) > MAX_GRID:
+    is_pure = f.is_pure and given.baseline is None
+    if is_pure and ((order is not None and len(cluster) > order) or (inside is not None and cluster not in inside)):
+        return {}
+    if math.prod(shape) > MAX_GRID and not is_pure:
         return _sampled(f, piece, axes, given, SAMPLED_ORDER if order is None else order, inside)
     values = f.values(piece, product([axis.points for axis in grid]))
-    found = components(values.reshape(len(values), *shape), grid, order, inside, f.clusters[piece])
+    values = values.reshape(len(values), *shape)
+    found = {cluster: values} if is_pure else components(values, grid, order, inside, cluster)
     return {term: _Part(piece, component, 0.0) for term, component in found.items()}
 
 
@@ -162,8 +196,9 @@ def _average_at(
     cluster = f.clusters[piece]
     others = [axes[i] for i in cluster if i not in term]
     n_rows = len(at) if term else 1
-    inner = product([axis.points for axis in others])
-    measure = outer([axis.average for axis in others]).ravel()
+    carrying = [axis.average != 0.0 for axis in others]
+    inner = product([axis.points[own] for axis, own in zip(others, carrying, strict=True)])
+    measure = outer([axis.average[own] for axis, own in zip(others, carrying, strict=True)]).ravel()
     parts = []
     step = max(1, MOST_POINTS // len(inner))
     for start in range(0, n_rows, step):
@@ -176,7 +211,7 @@ def _average_at(
             else:
                 points[:, :, position] = inner[None, :, free]
                 free += 1
-        values = f.values(piece, points.reshape(-1, len(cluster)), pad=True)
+        values = f.values(piece, points.reshape(len(rows) * len(inner), len(cluster)), pad=True)
         parts.append(values.reshape(len(values), len(rows), len(inner)) @ measure)
     values = np.concatenate(parts, axis=1)
     return values if term else np.broadcast_to(values, (len(values), len(at)))
@@ -240,21 +275,19 @@ def _effect(f: Pieces, term: Term, parts: Sequence[_Part], axes: list[Axis]) -> 
     return Effect(term, tuple(axes[i] for i in term), mean, sd, draws, error)
 
 
-def _checked(network: Network, x, weight, baseline, output: int, n_draws: int) -> _Measure:
-    rows = np.asarray(x, dtype=float)
-    p = network.skeleton.n_inputs
+def _checked(source: Source, rows: Float[np.ndarray, "..."], weight, anchor, output: int, n_draws: int) -> _Measure:
+    p = source.n_inputs
     if rows.ndim != 2 or rows.shape[1] != p or not len(rows):
         raise ValueError(f"`x` must have the shape (n, {p}) with at least one row, got {rows.shape}.")
-    if not np.isfinite(rows).all():
+    if not (np.isfinite(rows) | (source.reads_gaps & np.isnan(rows))).all():
         raise ValueError("`x` must be finite, got missing or infinite values.")
     weights = np.ones(len(rows)) if weight is None else np.asarray(weight, dtype=float)
     if weights.shape != (len(rows),) or (weights < 0).any() or not weights.any():
         raise ValueError(f"`weight` must have one weight per row, {len(rows)}, none negative and not all 0.")
-    anchor = None if baseline is None else np.asarray(baseline, dtype=float)
     if anchor is not None and anchor.shape != (p,):
         raise ValueError(f"`baseline` must be one row of {p} values, got the shape {anchor.shape}.")
-    if not 0 <= output < network.n_outputs:
-        raise ValueError(f"`output` must be from 0 to {network.n_outputs - 1}, got {output!r}.")
+    if not 0 <= output < source.n_outputs:
+        raise ValueError(f"`output` must be from 0 to {source.n_outputs - 1}, got {output!r}.")
     if n_draws < 2:
         raise ValueError(f"`n_draws` must be at least 2, got {n_draws!r}.")
     return _Measure(rows, weights, anchor)

@@ -30,13 +30,17 @@ def axes_of(
     anchor: Float[np.ndarray, " p"] | None,
     nodes: int | None,
     points: int | Mapping[int, np.ndarray] | None,
+    categories: Collection[int] = (),
 ) -> list[Axis]:
-    """An axis for every input: nodes that carry the marginal of the rows, the baseline, points to look at."""
+    """An axis for every input: nodes that carry the marginal of the rows, the baseline, points to look at.
+
+    Of categories every level is a node; missing values, NaN, are one more.
+    """
     axes = []
     for i in range(rows.shape[1]):
         size = max((len(c) for c in clusters if i in c), default=1)
         n_nodes = NODES.get(size, 8) if nodes is None else nodes
-        values, measure = gauss_rule(rows[:, i], weights, n_nodes)
+        values, measure = _marginal(rows[:, i], weights, len(rows) if i in categories else n_nodes)
         average = measure
         if anchor is not None:
             values = np.append(values, anchor[i])
@@ -45,12 +49,28 @@ def axes_of(
             if isinstance(points, Mapping):
                 shown = np.asarray(points.get(i, np.zeros(0)), dtype=float)
             else:
-                shown = np.linspace(rows[weights > 0, i].min(), rows[weights > 0, i].max(), points)
+                shown = np.linspace(*_range(rows[weights > 0, i]), points)
             values = np.concatenate([values, shown])
             average, measure = (np.concatenate([m, np.zeros(len(shown))]) for m in (average, measure))
         places = np.argsort(values, kind="stable")
         axes.append(Axis(values[places], average[places], measure[places]))
     return axes
+
+
+def _marginal(
+    column: Float[np.ndarray, " n"], weights: Float[np.ndarray, " n"], n_nodes: int
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    gap = np.isnan(column) & (weights > 0)
+    if not gap.any():
+        return gauss_rule(column, weights, n_nodes)
+    missing, seen = weights[gap].sum() / weights.sum(), ~gap & (weights > 0)
+    values, measure = gauss_rule(column[seen], weights[seen], n_nodes) if seen.any() else (np.zeros(0), np.zeros(0))
+    return np.append(values, np.nan), np.append((1.0 - missing) * measure, missing)
+
+
+def _range(column: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    seen = column[~np.isnan(column)]
+    return (float(seen.min()), float(seen.max())) if len(seen) else (0.0, 0.0)
 
 
 def components(

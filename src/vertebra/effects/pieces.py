@@ -1,4 +1,4 @@
-"""f of a network as a sum of pieces, its sub-networks, each a function of its own cluster's inputs (Theorem 4)."""
+"""f as a sum of pieces, each a function of few inputs: terms, or a network's sub-networks (Theorem 4)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -14,6 +14,7 @@ from vertebra.networks.keys import fast
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_working_precision
 from vertebra.terms.linear import LinearTerms, Weights
+from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import Term
 
 # Points evaluated at once: a round number that keeps the features of a wide network within some hundred megabytes.
@@ -32,6 +33,11 @@ class Pieces(Protocol):
     @property
     def pieces(self) -> tuple[int, ...]:
         """Those that the output adds."""
+        ...
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether each piece is the component of its own inputs, under marginals that are its own."""
         ...
 
     def values(self, piece: int, points: np.ndarray, *, pad: bool = False) -> Float[np.ndarray, "leading n"]:
@@ -57,6 +63,8 @@ class DrawnTerms(NamedTuple):
     pieces: tuple[int, ...]
     drawn: Callable[[int, np.ndarray, bool], np.ndarray]  # of piece j at points (n, |T_j|): (draws, n)
 
+    is_pure = False
+
     def values(self, piece: int, points: np.ndarray, *, pad: bool = False) -> Float[np.ndarray, "draws n"]:
         return self.drawn(piece, points, pad)
 
@@ -68,7 +76,108 @@ class DrawnTerms(NamedTuple):
         return total.mean(axis=0), total.std(axis=0), total
 
 
-def pieces_of(network: Network, output: int, key: PRNGKeyArray, n_draws: int) -> LinearTerms | DrawnTerms:
+@runtime_checkable
+class Source(Protocol):
+    """An f with several outputs that can be taken apart."""
+
+    @property
+    def n_inputs(self) -> int: ...
+    @property
+    def n_outputs(self) -> int: ...
+    @property
+    def is_linear(self) -> bool:
+        """Whether f is linear in its uncertain weights."""
+        ...
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """Inputs that are places of levels."""
+        ...
+
+    @property
+    def reads_gaps(self) -> bool: ...
+
+    def pieces(self, output: int, key: PRNGKeyArray | None, n_draws: int) -> LinearTerms | DrawnTerms:
+        """One output as a sum of pieces; the key is for draws of the weights."""
+        ...
+
+
+class TermsSource(NamedTuple):
+    """A sum of terms: each is a piece by itself."""
+
+    terms: SumOfTerms
+    seed: int
+
+    is_linear, reads_gaps = True, True
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self.terms.basis.systems)
+
+    @property
+    def n_outputs(self) -> int:
+        return self.terms.n_outputs
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        return tuple(i for i, system in enumerate(self.terms.basis.systems) if system.n_levels)
+
+    def pieces(self, output: int, key: PRNGKeyArray | None, n_draws: int) -> LinearTerms:
+        return self.terms.pieces(output, n_draws, [self.seed, output] if key is None else _seed(key))
+
+
+class NetworkSource(NamedTuple):
+    """A network: each sub-network is a piece."""
+
+    network: Network
+    seed: int | None = None
+
+    categories, reads_gaps = (), False
+
+    @property
+    def n_inputs(self) -> int:
+        return self.network.skeleton.n_inputs
+
+    @property
+    def n_outputs(self) -> int:
+        return self.network.n_outputs
+
+    @property
+    def is_linear(self) -> bool:
+        return self.network.is_linear_in_v
+
+    def pieces(self, output: int, key: PRNGKeyArray | None, n_draws: int) -> LinearTerms | DrawnTerms:
+        if key is None and self.seed is None:
+            raise ValueError("`key` must be given with a network, for draws of its weights: jr.key(0), for instance.")
+        return _subnetworks(self.network, output, jr.key(self.seed or 0) if key is None else key, n_draws)
+
+
+@runtime_checkable
+class _Posterior(Protocol):
+    @property
+    def source(self) -> Source | None: ...
+
+
+@runtime_checkable
+class _Model(Protocol):
+    @property
+    def posterior(self) -> _Posterior: ...
+    def x(self, X: Any) -> Float[np.ndarray, "n p"]: ...
+
+
+@runtime_checkable
+class FittedEstimator(Protocol):
+    """An estimator by the record of its fit: the posterior of f, and tables as it reads them."""
+
+    @property
+    def model_(self) -> _Model: ...
+
+
+def _seed(key: PRNGKeyArray) -> list[int]:
+    return np.asarray(jr.key_data(key)).ravel().tolist()
+
+
+def _subnetworks(network: Network, output: int, key: PRNGKeyArray, n_draws: int) -> LinearTerms | DrawnTerms:
     """The sub-networks that an output adds."""
     skeleton = network.skeleton
     width = network.n_outputs // len(skeleton.outputs)
@@ -82,8 +191,8 @@ def pieces_of(network: Network, output: int, key: PRNGKeyArray, n_draws: int) ->
             n_features = len(values) - width
             return np.concatenate([values[:n_features], values[n_features + column :][:1]])
 
-        seed = np.asarray(jr.key_data(key)).ravel().tolist()
-        return LinearTerms(*about, features, lambda nodes: _top_weights(network, nodes, block, column), n_draws, seed)
+        weights = lambda nodes: _top_weights(network, nodes, block, column)  # noqa: E731
+        return LinearTerms(*about, features, weights, n_draws, _seed(key))
     drawn = _weights(network, jr.split(fast(key), n_draws))
 
     def at_draws(node: int, points: np.ndarray, pad: bool) -> np.ndarray:

@@ -5,7 +5,7 @@ strong, at points, at a row. What a sum of terms leaves out can be added by netw
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.random as jr
@@ -14,11 +14,13 @@ from jaxtyping import Bool, Float
 
 from vertebra.effects.decomposition import N_DRAWS, N_NETWORK_DRAWS, attribute, decompose
 from vertebra.effects.effect import Effect, Local
+from vertebra.effects.pieces import FittedEstimator, NetworkSource, Source, TermsSource
 from vertebra.inference.draws import moments, sample
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_double_precision
 from vertebra.tables.column import UNSEEN
 from vertebra.tables.encoding import Encoding
+from vertebra.terms.block import network_of
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import Term
 
@@ -56,6 +58,10 @@ class Posterior(Protocol):
     def arrays(self) -> dict[str, np.ndarray]: ...
     @property
     def remainder(self) -> "Remainder | None": ...
+    @property
+    def source(self) -> Source | None:
+        """What can be taken apart: all but the remainder, and of networks that are averaged nothing."""
+        ...
 
     def mean(self, x: Matrix) -> Outputs: ...
 
@@ -100,6 +106,10 @@ class TermsPosterior(NamedTuple):
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         return {}
+
+    @property
+    def source(self) -> TermsSource:
+        return TermsSource(self.terms, self.seed)
 
     @property
     def n_outputs(self) -> int:
@@ -181,6 +191,10 @@ class NetworkPosterior(NamedTuple):
         return (self.network,)
 
     @property
+    def source(self) -> NetworkSource:
+        return NetworkSource(self.network, self.seed)
+
+    @property
     def n_outputs(self) -> int:
         return self.network.n_outputs
 
@@ -236,7 +250,7 @@ class EnsemblePosterior(NamedTuple):
     scheme: str
     widths: tuple[int, ...]  # d¹, …, d^L
 
-    kind, terms, remainder = "ensemble", None, None
+    kind, terms, remainder, source = "ensemble", None, None, None
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -334,3 +348,23 @@ class Remainder(NamedTuple):
         theirs, other = self.networks.moments(self.encoding(x))
         share = self.shares(x)[:, output]
         return share * (theirs - ours)[:, output], share * np.sqrt(doubt + other)[:, output]
+
+
+def as_network(estimator: FittedEstimator) -> Network:
+    """A fitted model as a network on its skeleton: the same f, as the paper builds it.
+
+    The default model's terms are a `BasisBlock` per cluster, and the Gaussian posterior of the last layer that of their
+    coefficients. It reads rows as the model does, standardised, with levels by their places, and gives f in sds of the
+    target; in double precision where JAX has it switched on. Its prior is not that of the fit.
+
+    >>> network = vb.as_network(model)
+    >>> network.skeleton.clusters == tuple(tuple(int(name[1:]) for name in c) for c in model.clusters_)
+    True
+    """
+    posterior: Any = estimator.model_.posterior
+    if posterior.remainder is not None or len(posterior.networks) > 1:
+        raise ValueError(
+            "`estimator` must be one network or a sum of terms, got networks that are averaged: fit with "
+            "`remainder=False`, or another scheme."
+        )
+    return posterior.networks[0] if posterior.terms is None else network_of(posterior.terms)

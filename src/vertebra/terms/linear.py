@@ -58,6 +58,7 @@ class LinearTerms(NamedTuple):
     weights: Callable[[Sequence[int]], Weights]  # of some pieces, jointly
     n_draws: int
     seed: Sequence[int]
+    is_pure: bool = False  # whether each piece is the component of its own inputs, under marginals that are its own
 
     def values(self, piece: int, points: np.ndarray, *, pad: bool = False) -> Float[np.ndarray, "m1 n"]:
         """A piece at points of its own inputs: its features, the offset last."""

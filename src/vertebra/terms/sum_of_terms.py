@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 
 from vertebra.machine.threads import cores, results
 from vertebra.terms.evidence import Basis
-from vertebra.terms.linear import Weights
+from vertebra.terms.functions import columns
+from vertebra.terms.linear import LinearTerms, Weights
 from vertebra.terms.term import Term, subsets
 
 # Rows evaluated at once, and from which threads share the work.
@@ -75,8 +76,8 @@ class SumOfTerms(NamedTuple):
             phi = self.features(part)
             variance = np.zeros((len(part), len(roots)))
             for k, own in enumerate(roots):
-                for start, columns in own:
-                    spread = phi[:, start:] @ columns
+                for start, part_of_root in own:
+                    spread = phi[:, start:] @ part_of_root
                     variance[:, k] += np.einsum("nk,nk->n", spread, spread)
             return phi @ weights, variance
 
@@ -97,6 +98,25 @@ class SumOfTerms(NamedTuple):
     def weights(self, output: int) -> Weights:
         """(c, v) of one output."""
         return Weights(self.means[output], self.roots[output])
+
+    def pieces(self, output: int, n_draws: int, seed: Sequence[int]) -> LinearTerms:
+        """One output as the constant and a piece for every term."""
+        (mean, root), blocks = self.weights(output), self.basis.blocks
+        places = [slice(0, 1), *(slice(place.start + 1, place.stop + 1) for place in self.basis.slices)]
+
+        def features(piece: int, points: np.ndarray, _: bool) -> Float[np.ndarray, "m1 n"]:
+            own = np.ones((len(points), 1))
+            if piece:
+                term, index = blocks[piece - 1]
+                values = {i: self.basis.systems[i](points[:, axis]) for axis, i in enumerate(term)}
+                own = columns(values, term, index)
+            return np.append(own.T, np.zeros((1, len(points))), axis=0)
+
+        def weights(pieces: Sequence[int]) -> Weights:
+            return Weights(*(np.concatenate([each[places[k]] for k in pieces]) for each in (mean, root)))
+
+        every = tuple(range(len(places)))
+        return LinearTerms(((), *self.basis.terms), every, features, weights, n_draws, seed, is_pure=True)
 
     def terms(self, baseline: Float[np.ndarray, " p"] | None = None) -> list[Term]:
         """The terms that are not zero; from a baseline every subset of one may be there."""
