@@ -158,7 +158,7 @@ def _write_terms(graph: _Graph, model: Model, names: Sequence[str]) -> dict[str,
         own = zip(block.term, block.index.T, strict=True)
         factors = [graph("Gather", values[i], places, axis=1) for i, places in own]
         products.append(functools.reduce(lambda product, factor: graph("Mul", product, factor), factors))
-    unit, origin = (np.array([[of(output) for output in range(k)]]) for of in (model._unit, model._origin))
+    unit, origin = (np.array([[of(output) for output in range(k)]]) for of in (model.target.unit, model.target.origin))
     weights = unit * np.stack(terms.means, axis=1)
     # [N, 1] is the shape of every input
     ones = graph("Expand", np.ones((1, 1)), graph("Shape", names[0]))
