@@ -97,11 +97,11 @@ def test_every_public_name_has_a_docstring():
 
 
 def test_the_picture_is_of_these_imports():
-    place = pathlib.Path(__file__).parents[1] / "docs/storeys.py"
+    place = pathlib.Path(__file__).parents[1] / "docs/hooks/storeys.py"
     spec = importlib.util.spec_from_file_location("storeys", place)
     storeys = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(storeys)
-    assert storeys.PICTURE.read_text() == storeys.drawn(), "run `python docs/storeys.py`"
+    assert storeys.PICTURE.read_text() == storeys.drawn(), "run `python docs/hooks/storeys.py`"
 
 
 def test_no_file_and_no_function_needs_a_map():

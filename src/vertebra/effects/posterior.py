@@ -4,7 +4,8 @@ All read rows of numbers and say what f is there, with draws; a sum of terms and
 strong, at points, at a row. What a sum of terms leaves out can be added by networks, its `remainder`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -55,6 +56,8 @@ class Posterior(Protocol):
     @property
     def widths(self) -> tuple[int, ...]: ...
     @property
+    def options(self) -> Mapping[str, Any]: ...
+    @property
     def arrays(self) -> dict[str, np.ndarray]: ...
     @property
     def remainder(self) -> "Remainder | None": ...
@@ -102,6 +105,7 @@ class TermsPosterior(NamedTuple):
     remainder: "Remainder | None" = None
 
     kind, scheme, widths, networks = "terms", "auto", (), ()
+    options = MappingProxyType({})
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -179,6 +183,7 @@ class NetworkPosterior(NamedTuple):
     seed: int
     scheme: str
     widths: tuple[int, ...]  # d¹, …, d^L
+    options: Mapping[str, Any] = MappingProxyType({})  # of the scheme
 
     kind, terms, remainder = "network", None, None
 
@@ -249,6 +254,7 @@ class EnsemblePosterior(NamedTuple):
     seed: int
     scheme: str
     widths: tuple[int, ...]  # d¹, …, d^L
+    options: Mapping[str, Any] = MappingProxyType({})  # of the scheme
 
     kind, terms, remainder, source = "ensemble", None, None, None
 

@@ -86,6 +86,16 @@ def closed_form_of(
     return network.with_joint_top(jax.vmap(_gaussian)(mean, factor), Normal(prior_sd)), likelihood, evidence, n
 
 
+def with_blank_top(network: Network) -> Network:
+    """The network with a top layer of the closed form's shape, whose numbers are yet to be filled in."""
+    if not has_closed_form(network, GaussianLikelihood()):
+        raise ValueError("a joint top layer on a network that has none")
+    outputs, r = len(network.skeleton.outputs), n_joint_features(network)
+    d = network.n_outputs // outputs
+    mean, factor = jnp.zeros((outputs, d, r)), jnp.broadcast_to(jnp.eye(r), (outputs, d, r, r))
+    return network.with_joint_top(jax.vmap(_gaussian)(mean, factor), Normal(1.0))
+
+
 class _Problem(NamedTuple):
     """Bayesian linear regression of one target, in the eigenbasis of ΦᵀΦ = Q diag(values) Qᵀ."""
 
