@@ -412,6 +412,7 @@ def test_demo_fits_prints_and_draws(tmp_path):
     assert "is there already" in refusal(2, "demo", "--out", tmp_path)
 
 
+@pytest.mark.slow
 def test_the_default_folder_of_the_demo_is_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo-output").mkdir()
