@@ -28,7 +28,7 @@ def answer(
     parts = [f"<b>{escape(name)}</b>: {escape(verdict)}"]
     parts += [f"<div>! {escape(warning)}</div>" for warning in warnings]
     if effects is not None and len(effects):
-        largest = max(float(effects["sobol"].max()), 1e-12)
+        largest = max(float(np.max(effects["sobol"])), 1e-12)
         rows = "".join(_term_row(row, largest) for row in effects.head(N_TERMS).itertuples())
         head = "".join(
             f"<th>{title}</th>" for title in ("term", "strength", "95 %", "share of the variance of f", "probability")

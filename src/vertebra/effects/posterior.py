@@ -148,7 +148,7 @@ class TermsPosterior(NamedTuple):
     def local(self, x: Matrix, output: int, baseline: Row | None, *, with_sd: bool = False) -> dict[Term, Local]:
         weights = self.terms.weights(output)
         constant = weights.at(self.terms.part((), baseline).lift.sum(axis=0, keepdims=True))
-        result = {(): Local((), np.full(len(x), constant.mean), np.full(len(x), constant.sd))}
+        result: dict[Term, Local] = {(): Local((), np.full(len(x), constant.mean), np.full(len(x), constant.sd))}
         for term in self.terms.terms(baseline):
             part = self.terms.part(term, baseline)
             rows = self.terms.at(part, [x[:, i] for i in term])
@@ -241,9 +241,17 @@ class NetworkPosterior(NamedTuple):
         return Effect(term, (), effect.mean[index], effect.sd[index], effect.draws[(slice(None), *index)], effect.error)
 
     def local(self, x: Matrix, output: int, baseline: Row | None, *, with_sd: bool = False) -> dict[Term, Local]:
-        about = dict(key=jr.key(self.seed), baseline=baseline, output=output, n_draws=N_NETWORK_DRAWS)
         with jax.enable_x64(True):
-            return attribute(in_double_precision(self.network), x, self.rows, with_sd=with_sd, **about)
+            return attribute(
+                in_double_precision(self.network),
+                x,
+                self.rows,
+                key=jr.key(self.seed),
+                baseline=baseline,
+                output=output,
+                n_draws=N_NETWORK_DRAWS,
+                with_sd=with_sd,
+            )
 
 
 class EnsemblePosterior(NamedTuple):
