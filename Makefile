@@ -3,14 +3,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check docs examples bench reproduce reproduce-quick clean
+.PHONY: demo test test-slow check docs examples bench reproduce reproduce-quick clean
 
 # What a newcomer needs: the library and its report, without PyTorch and checkers.
 demo: $(VENV)/.demo
 	$(BIN)/vertebra demo
 
+# Every kind of promise once, in minutes.
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow'
+
+# The rest: other implementations, many processes, browser, site, examples, long fuzzing and studies of many fits.
+test-slow: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 check: $(READY)
 	$(BIN)/ruff format --check .

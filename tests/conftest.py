@@ -1,4 +1,5 @@
 import gc
+import itertools
 import os
 import pathlib
 
@@ -20,7 +21,8 @@ from threadpoolctl import threadpool_limits
 settings.register_profile("vertebra", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("vertebra")
 
-MAPS, MOST_MAPS = pathlib.Path("/proc/self/maps"), 30_000
+# Looking at them takes longer the more there are: every tenth time is soon enough, as a test adds few thousands.
+MAPS, MOST_MAPS, EVERY = pathlib.Path("/proc/self/maps"), 30_000, 10
 
 # Implicit broadcasting between ranks hides mistakes: every such place is written out.
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -33,11 +35,29 @@ def one_thread_each():
         yield
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Of a test marked `everyday`, the parameters that it does not name belong to the slow tier."""
+    found, named = set(), set()
+    for item in items:
+        for mark in item.iter_markers("everyday"):
+            found.add((item.function, item.callspec.id))
+            named |= {(item.function, name) for name in mark.args}
+            if item.callspec.id not in mark.args:
+                item.add_marker(pytest.mark.slow)
+    unknown = [f"{function.__name__}[{name}]" for function, name in named - found]
+    if unknown and not any("::" in argument for argument in config.args):  # with which not all parameters are there
+        raise pytest.UsageError(f"`everyday` names parameters that are not there: {', '.join(unknown)}")
+
+
+finished = itertools.count(1)
+
+
 @pytest.fixture(autouse=True)
 def room_for_compiled_programs():
     """Each compiled program holds maps of memory, of which Linux gives a process 65,530; one more is the end of it."""
     yield
-    if MAPS.is_file() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
+    if next(finished) % EVERY == 0 and MAPS.is_file() and MAPS.read_bytes().count(b"\n") > MOST_MAPS:
         jax.clear_caches()
         gc.collect()
 

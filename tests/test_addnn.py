@@ -5,7 +5,7 @@ from scipy.special import expit, softmax
 from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.likelihoods import Categorical
 from vertebra.likelihoods.predictive import Predictive
-from vertebra.likelihoods.working import Classes, Counts, HeavyTails, Plain, UnevenNoise
+from vertebra.likelihoods.working_responses import Classes, Counts, HeavyTails, Plain, UnevenNoise
 from vertebra.terms import additive as room
 from vertebra.terms.additive import fit_additive
 

@@ -43,6 +43,7 @@ def mean_function(network, key, n_draws):
     return of
 
 
+@pytest.mark.everyday("mc_dropout", "mean_field", "random_features", "deep_kernel_learning")
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_theorem_4_components_equal_brute_force_with_few_evaluations_and_none_outside_the_clusters(
     scheme, x64, monkeypatch

@@ -19,16 +19,17 @@ STOREYS = {
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
         "layer wiring stack network build schemes prior_functions"
     ),
-    "likelihoods": "densities working predictive",
-    "inference": "objective conjugate training fitting",
+    "likelihoods": "quadrature densities quantiles likelihood continuous discrete gaussian_rows working_responses"
+    " predictive",
+    "inference": "objective conjugate rows training arguments draws settings outcome run fitting",
     "terms": "term polynomials functions evidence sums structure model score_test search linear sum_of_terms"
     " block latents revision all_rows overconfidence additive group_lasso",
-    "effects": "notebook grid effect pieces decomposition posterior",
-    "models": "settings target rows conformal reading diagnostics calibration remainder evaluation networks model"
-    " explanation conclusion additive skeleton",
+    "effects": "words notebook grid effect pieces decomposition posterior",
+    "models": "settings target rows conformal reading scores diagnostics calibration remainder evaluation networks"
+    " model explanation conclusion additive skeleton",
     "files": "outputs params parts networks posteriors archive onnx tabulated",
-    "plot": "figures",
-    "pages": "whatif chartdata report",
+    "plot": "marks tables maps effects terms structure explanation fit",
+    "pages": "words drawings whatif chartdata report",
     "estimators": "estimator regressor classifier explanations additive skeleton loading",
     "cli": "tablefile terminal roles answers holdout demo app __main__",
 }

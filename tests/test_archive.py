@@ -12,7 +12,9 @@ import pytest
 
 import vertebra as vb
 from vertebra.files import archive
+from vertebra.machine.control import Ended
 from vertebra.machine.file import read, write
+from vertebra.models.scores import Method
 
 
 def table(n=150, seed=0):
@@ -38,6 +40,7 @@ MODELS = {
 }
 
 
+@pytest.mark.everyday("closed form", "conformal", "heavy tails", "uneven noise", "a skeleton")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_loaded_regressor_predicts_the_same_to_the_last_bit(name, tmp_path):
     x, y = table()
@@ -157,6 +160,24 @@ def test_files_of_older_versions_load_and_say_what_they_said(path, written):
             # latents were taken at 100 points paired at random, with errors of up to 0.007
             several = path.parent.name == "0.1" and path.stem in ("three_classes", "uneven_noise")
             np.testing.assert_allclose(found, answers[ask], rtol=1e-6, atol=0.01 if several else 1e-9)
+
+
+def test_files_of_older_versions_have_the_words_for_how_rows_were_left_out():
+    known = {"terms": Method.LEFT_OUT, "ensemble": Method.FOLD_LEFT_OUT, "hybrid": Method.BOTH_LEFT_OUT}
+    for name, method in known.items():
+        path = FILES / "0.1" / f"{name}.vertebra"
+        assert read(path)[1]["evaluation"]["method"] == method.words
+        assert vb.load(path).evaluation_.method is method
+
+
+def test_a_fit_that_was_cut_short_says_so_after_loading_too(tmp_path):
+    x, y = table()
+    with pytest.warns(UserWarning, match="AdditiveRegressor: the time budget of 1e-06 s was spent; what"):
+        model = vb.AdditiveRegressor(time_budget=1e-6).fit(x, y)
+    model.save(tmp_path / "m.vertebra")
+    assert model.diagnostics_.ended is vb.load(tmp_path / "m.vertebra").diagnostics_.ended is Ended.BUDGET
+    assert any(each.startswith("the time budget of 1e-06 s was spent:") for each in model.diagnostics_.warnings)
+    assert vb.load(FILES / "0.1/terms.vertebra").diagnostics_.ended is None
 
 
 @pytest.mark.parametrize("path", sorted(FILES.glob("*/*.npz")), ids=lambda path: f"{path.parent.name} {path.stem}")
@@ -288,6 +309,8 @@ WRONG = {
         "the sum of terms lacks",
     ),
     "a linear model": ("terms", put("linear/coefficients", (0, 0), np.nan), "linear/coefficients must hold finite"),
+    "a method": ("terms", lambda h, a: h["evaluation"].update(method="guessed"), "the method must be one of left_out"),
+    "an end": ("terms", lambda h, a: h["diagnostics"].update(ended=["budget"]), "the end of the fit must be one of"),
     "a structure": ("terms", lambda h, a: h.update(structures=[]), "structures must be at least 1, got 0"),
 }
 
@@ -322,6 +345,8 @@ def test_a_model_loaded_and_saved_twice_gives_the_same_bytes(name, tmp_path):
     # all that 0.1 had written is there, and nothing else but settings that it did not have
     before, after = read(FILES / f"0.1/{name}.vertebra"), read(tmp_path / "0.vertebra")
     before[1]["params"]["weights"] = "auto"
+    if "evaluation" in before[1]:  # a value in the place of words
+        before[1]["evaluation"]["method"] = model.evaluation_.method.value
     assert after[:2] == before[:2]
     assert all(after[2][key].tobytes() == array.tobytes() for key, array in before[2].items())
 
@@ -345,6 +370,7 @@ def fuzzer():
     return module
 
 
+@pytest.mark.everyday("terms", "network", "npz")
 @pytest.mark.parametrize(
     "name", ["terms", "classes", "counts", "uneven noise", "network", "hybrid", "ensemble", "npz", "checkpoint"]
 )

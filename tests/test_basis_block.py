@@ -9,7 +9,7 @@ import pytest
 from test_terms import anywhere, fitted, table
 
 import vertebra as vb
-from vertebra.inference.fitting import moments
+from vertebra.inference.draws import moments
 from vertebra.terms.block import BasisBlock, network_of
 from vertebra.terms.evidence import Basis
 from vertebra.terms.functions import system_of

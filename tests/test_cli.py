@@ -175,7 +175,7 @@ def test_the_settings_reach_the_estimator(folder, tmp_path):
     assert (model.likelihood, model.conformal, model.random_state, model.time_budget) == ("student_t", True, 3, 60)
     assert model.schema_.sources == ("size", "district", "built")
     assert [column.kind for column in model.schema_.columns] == ["number", "category", "category"]
-    assert model.evaluation_ is None or "left out in turn" in model.evaluation_.method
+    assert model.evaluation_ is None or "left out in turn" in model.evaluation_.method.words
 
 
 def test_weights_are_those_of_the_rows(tmp_path):
@@ -669,7 +669,7 @@ def test_accuracy_is_not_that_of_a_first_fit_that_ran_out_of_time(folder, tmp_pa
     assert done.exit_code == 0, done.output
     assert "The first fit ran out of time: accuracy is of each row left out in turn." in done.stdout
     assert "vertebra: warning: AdditiveRegressor: the time budget of 0.0005 s was spent" in done.stderr
-    assert "left out in turn" in vb.load(tmp_path / "model.vertebra").evaluation_.method
+    assert "left out in turn" in vb.load(tmp_path / "model.vertebra").evaluation_.method.words
 
 
 def test_names_that_look_like_markup_print_as_they_are(tmp_path):
@@ -693,6 +693,7 @@ def test_names_that_look_like_markup_print_as_they_are(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of a shell")
+@pytest.mark.everyday("predict {rent} {table}")
 @pytest.mark.parametrize("line", ["predict {rent} {table}", "effects {rent} --json", "info {rent}", "fit --help"])
 def test_a_pipe_that_nobody_reads_ends_a_command_quietly(line, folder, rent):
     words = shlex.split(line.format(rent=rent[0], table=folder / "flats.csv"))
@@ -705,7 +706,8 @@ def test_a_pipe_that_nobody_reads_ends_a_command_quietly(line, folder, rent):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of a shell")
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.everyday("buffered")
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 def test_a_pipe_that_is_closed_after_a_line_ends_a_command_quietly(unbuffered, rent, tmp_path):
     pd.concat([flats(2000)] * 20).to_csv(tmp_path / "many.csv", index=False)  # more than a pipe holds
     command = [sys.executable, "-m", "vertebra.cli", "predict", str(rent[0]), str(tmp_path / "many.csv")]

@@ -36,7 +36,7 @@ def test_a_fitted_model_shows_its_verdict_terms_and_accuracy(rng):
 def test_a_model_without_terms_says_what_it_can(rng):
     x = rng.random((60, 2))
     assert "No input was found to act" in vb.AdditiveRegressor(random_state=0).fit(x, rng.random(60))._answer()
-    skeleton = vb.SkeletonRegressor(random_state=0, n_steps=50).fit(x, x[:, 0])
+    skeleton = vb.SkeletonRegressor(scheme="mean_field", widths=(4,), random_state=0, n_steps=50).fit(x, x[:, 0])
     assert "trained for" not in skeleton._answer()
     assert "SkeletonRegressor</b>" in skeleton._answer()
 

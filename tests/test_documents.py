@@ -50,6 +50,7 @@ def same_words(said, printed):
             np.testing.assert_allclose(numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :], rtol=0.01)
 
 
+@pytest.mark.everyday("docs/index.md", "docs/looking.md", "docs/reading-effects.md", "docs/tables.md")
 @pytest.mark.parametrize(
     "document", [d for d in DOCUMENTS if blocks(d, "python") and d not in ("docs/get-started.md", "docs/scale.md")]
 )
@@ -68,6 +69,7 @@ def test_the_code_in_the_document_runs_and_prints_what_is_shown(document, tmp_pa
     plt.close("all")
 
 
+@pytest.mark.slow
 def test_the_code_of_scale_runs(tmp_path):
     """What joins a cluster in a process of its own, and of one process where the document has four."""
     parts = blocks("docs/scale.md", "python")
@@ -86,6 +88,7 @@ def test_the_code_of_scale_runs(tmp_path):
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_first_session_prints_what_the_document_shows(tmp_path, monkeypatch):
     matplotlib.use("Agg")
     monkeypatch.chdir(tmp_path)

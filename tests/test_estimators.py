@@ -108,6 +108,7 @@ def test_a_baseline_row_is_where_effects_are_zero(model):
     assert model.effects(baseline=row)["strength"].notna().all()
 
 
+@pytest.mark.everyday("deep_kernel_learning")
 @pytest.mark.parametrize("scheme", ["mc_dropout", "deep_kernel_learning"])
 def test_schemes_of_the_paper_fit_on_the_clusters(scheme, data, test_rows):
     model = vb.AdditiveRegressor(scheme, random_state=0, n_steps=600, clusters=[(0, 1), (2,), (3,), (4,)])
@@ -295,6 +296,7 @@ def test_an_input_called_mean_keeps_its_column(rng):
     np.testing.assert_allclose(table.iloc[[0, -1], 0], [x["mean"].min(), x["mean"].max()])
 
 
+@pytest.mark.slow
 def test_classes_that_can_be_told_apart_keep_the_inputs_that_tell_them_apart():
     # near a fit that is nearly certain rows say little, and tests of terms see nothing: three inputs, accuracy 0.9
     x, y = load_wine(return_X_y=True)

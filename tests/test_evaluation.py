@@ -8,9 +8,10 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 import vertebra as vb
 from vertebra.likelihoods import Gaussian, Poisson, StudentT
+from vertebra.likelihoods.gaussian_rows import Response, left_out
 from vertebra.likelihoods.predictive import Predictive
-from vertebra.likelihoods.working import Response, left_out
 from vertebra.models.evaluation import LEVELS, cross_fitted, fit_linear, of_classes, of_numbers
+from vertebra.models.scores import Method
 
 
 def test_leaving_a_row_out_in_closed_form_is_leaving_it_out(rng):
@@ -62,7 +63,9 @@ def test_ranks_are_uniform_where_the_model_is_right(kind, rng):
     ranks = below + rng.random(upto.shape) * (upto - below)
     # Kolmogorov's distance of 4000 uniform values exceeds 0.031 with a probability of 0.1 %
     assert stats.kstest(ranks[:, 0], "uniform").statistic < 0.031
-    evaluation = of_numbers("new", predictive, y, np.ones(n), linear=mean, centre=np.zeros(1), unit=np.ones(1))
+    evaluation = of_numbers(
+        Method.HELD_OUT, predictive, y, np.ones(n), linear=mean, centre=np.zeros(1), unit=np.ones(1)
+    )
     curve = evaluation.curve()
     assert list(curve["expected"]) == list(LEVELS)
     assert ((curve["lower"] <= curve["expected"]) & (curve["expected"] <= curve["upper"])).mean() > 0.7
@@ -104,7 +107,7 @@ def test_scores_of_classes_are_scikit_learn_s(rng):
     codes = (rng.random(n) < p[:, 0]).astype(int)
     weight = rng.random(n) + 0.1
     both = np.concatenate([1.0 - p, p], axis=1)
-    found = of_classes("new", both, codes, weight, linear=logits, shares=np.array([0.5, 0.5]), matrix=logits)
+    found = of_classes(Method.HELD_OUT, both, codes, weight, linear=logits, shares=np.array([0.5, 0.5]), matrix=logits)
     for who in ("model", "linear"):
         np.testing.assert_allclose(found.scores[who]["log_loss"], log_loss(codes, both, sample_weight=weight))
         np.testing.assert_allclose(found.scores[who]["auc"], roc_auc_score(codes, p[:, 0], sample_weight=weight))

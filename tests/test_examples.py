@@ -38,6 +38,7 @@ def _figures(page):
     return [line for line in page.read_text().splitlines() if line.startswith("![")]
 
 
+@pytest.mark.everyday("f1")
 @pytest.mark.parametrize("name", render.names())
 def test_an_example_runs(name, tmp_path):
     path = ROOT / f"examples/{name}.py"

@@ -66,6 +66,7 @@ def test_the_target_of_nuts_is_the_likelihood_times_the_prior_weight_by_weight(e
     np.testing.assert_allclose(found, naive(a) - naive(b), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_nuts_on_a_linear_network_gives_the_closed_form(experiment, rng):
     n, r, scale = 30, 3, 0.3
     x, test_x = rng.standard_normal((n, r)), rng.standard_normal((5, r))

@@ -14,12 +14,12 @@ from own import Beta, Logarithms
 
 import vertebra as vb
 from vertebra.effects.posterior import EnsemblePosterior, NetworkPosterior
-from vertebra.inference import Diverged, training
-from vertebra.inference import fitting as inference
+from vertebra.inference import Diverged, run, training
 from vertebra.inference.objective import minibatch_elbo, step_noise
-from vertebra.inference.training import padded_size
-from vertebra.likelihoods.predictive import Predictive, sample_of
+from vertebra.inference.rows import Data, arrange, minibatch_of
+from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine import file as storage
+from vertebra.machine.devices import padded_size
 
 SCHEMES = {
     "mc_dropout": vb.mc_dropout,
@@ -65,6 +65,18 @@ CASES = [
 ]
 
 
+# Every scheme, and every skeleton with all targets; all three together in the slow tier.
+@pytest.mark.everyday(
+    "mc_dropout-chain-one",
+    "mean_field-additive-two",
+    "random_features-multitask-one",
+    "deep_random_features-chain-classes",
+    "deep_kernel_learning-chain-two",
+    "deep_ensemble-multitask-two",
+    "inducing_points-additive-classes",
+    "deep_kernel_learning_points-additive-one",
+    "deep_kernel_learning_points-multitask-classes",
+)
 @pytest.mark.parametrize(("scheme", "kind", "targets"), CASES)
 def test_every_scheme_trains_and_predicts_on_every_skeleton(scheme, kind, targets, key):
     skeleton, widths = skeleton_and_widths(kind, TARGETS[targets])
@@ -224,7 +236,7 @@ def test_a_fold_left_out_is_not_seen_by_its_restarts(problem):
     other = np.asarray(y).copy()
     other[fitted.unseen[0]] = other[fitted.unseen[0]][::-1]
     changed = vb.fit(networks, vb.Gaussian(), x, other, **settings)
-    means = [[np.asarray(inference.moments(n, x, key=jr.key(0))[0]) for n in f.networks] for f in (fitted, changed)]
+    means = [[np.asarray(vb.moments(n, x, key=jr.key(0))[0]) for n in f.networks] for f in (fitted, changed)]
     for i, (one, other) in enumerate(zip(*means, strict=True)):
         assert np.allclose(one, other) == (i % 2 == 0)
     assert (np.isfinite(fitted.scores)).all()
@@ -236,7 +248,7 @@ def test_members_of_an_ensemble_may_differ_in_their_priors(problem):
         vb.build(vb.chain(3, 2), vb.deep_ensemble([4, 1], scale=s), key=jr.key(i)) for i, s in enumerate((0.01, 10.0))
     ]
     tight, loose = vb.fit(networks, vb.Gaussian(), x, y, key=jr.key(0), n_steps=200).networks
-    spread = [float(np.std(inference.moments(n, x, key=jr.key(0))[0])) for n in (tight, loose)]
+    spread = [float(np.std(vb.moments(n, x, key=jr.key(0))[0])) for n in (tight, loose)]
     assert spread[0] < 0.5 * spread[1]
 
 
@@ -306,9 +318,9 @@ def test_divergence_is_mended_at_a_lower_rate_or_reported(problem, monkeypatch):
         fit((network, x, y * 1e6), optimiser=optax.scale(-1e18), n_rounds=2)
     # Too large at first, fine after one or two cuts: no error, and a finite model.
     retries = []
-    check = inference._check_outcome
+    check = run._check_outcome
     monkeypatch.setattr(
-        inference, "_check_outcome", lambda s, o, r: (retries.extend(int(a.n_retries) for a in o), check(s, o, r))
+        run, "_check_outcome", lambda s, o, r: (retries.extend(int(a.n_retries) for a in o), check(s, o, r))
     )
     fitted = fit((network, x, y), optimiser=optax.scale(-1e2), n_rounds=1, n_steps=20)
     assert 1 <= retries[0] <= 4
@@ -327,15 +339,13 @@ def test_the_callback_hears_every_round_and_changes_nothing(problem):
 
 
 def test_rows_are_visited_once_an_epoch_in_changing_order():
-    from vertebra.inference.training import ADAM, Settings, _minibatch, arrange
-
     x = np.arange(150, dtype=np.float32)[:, None]
-    data = arrange(x, np.zeros_like(x), np.ones_like(x), 0.0, 0, 50, jr.key(0))
-    assert data.n_train == 150
+    options = dict(validation=0.0, folds=0, batch_size=50, key=jr.key(0))
+    data = Data(*arrange(x, np.zeros_like(x), np.ones_like(x), **options))
+    assert data.scored.n_train == 150
 
     def batch(size, t):
-        settings = Settings(size, 1, 1, validates=False, keeps_last=False, stacked=False, optimiser=ADAM)
-        return _minibatch(data, settings, t, 0)
+        return minibatch_of(data, size, t, 0, None)
 
     epochs = [np.concatenate([batch(50, 3 * e + i).x[:, 0] for i in range(3)]) for e in range(3)]
     for rows in epochs:
@@ -643,8 +653,10 @@ def predictions():
         "draws of an ensemble": lambda x: np.moveaxis(ensemble.sample(x, 3, 0), 1, 0),
         "noise of Student's t": lambda x: predictive(vb.StudentT(1.0), x).aleatoric(),
         "doubt about counts": lambda x: predictive(vb.Poisson(), x).epistemic(),
-        "draws of counts": lambda x: sample_of(vb.Poisson(), x[None, :, :1], 0)[0, :, 0] * 0.0,  # drawn anew each time
-        "draws of Student's t": lambda x: sample_of(vb.StudentT(1.0), x[None, :, :1], 0)[0, :, 0] * 0.0,
+        "draws of counts": lambda x: (
+            vb.Poisson().numpy_sample(x[None, :, :1], 0)[0, :, 0] * 0.0
+        ),  # drawn anew each time
+        "draws of Student's t": lambda x: vb.StudentT(1.0).numpy_sample(x[None, :, :1], 0)[0, :, 0] * 0.0,
     }
 
 

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import softmax
 
 import vertebra as vb
-from vertebra.likelihoods.predictive import Predictive, sample_of
+from vertebra.likelihoods.predictive import Predictive
 
 N, K = 5, 2
 F = np.random.default_rng(0).normal(size=(N, K)) * 0.7
@@ -286,13 +286,71 @@ def test_the_last_layer_of_a_density_of_its_own_is_not_that_of_gaussian_noise():
 def test_draws_of_y_from_draws_of_f_have_their_law(name):
     likelihood, per_target, scipy = ALL[name]
     f, n = latent(per_target), 20_000
-    y = sample_of(likelihood, np.broadcast_to(f, (n, *f.shape)), seed=3)
+    y = likelihood.numpy_sample(np.broadcast_to(f, (n, *f.shape)), seed=3)
     law = scipy(f)
     assert y.shape == (n, N, K)
     assert np.all(np.abs(y.mean(axis=0) - law.mean()) < 4.5 * np.sqrt(law.var() / n))
     # the share at or below the 90 % point, which of counts is more than 90 %: sd 0.002
     np.testing.assert_allclose(np.mean(y <= law.ppf(0.9), axis=0), law.cdf(law.ppf(0.9)), atol=0.01)
-    np.testing.assert_array_equal(y, sample_of(likelihood, np.broadcast_to(f, (n, *f.shape)), seed=3))
+    np.testing.assert_array_equal(y, likelihood.numpy_sample(np.broadcast_to(f, (n, *f.shape)), seed=3))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_numpy_and_jax_compute_the_same(name, x64):
+    likelihood, per_target, scipy = ALL[name]
+    likelihood = double(likelihood)
+    f = latent(per_target, seed=8, draws=(7,))
+    y = np.asarray(scipy(f).rvs(random_state=9)[0], float)
+    each = jnp.broadcast_to(y, (7, *y.shape))
+    # two roads to a distribution function: SciPy's own, and an incomplete beta or gamma function of JAX
+    np.testing.assert_allclose(likelihood.numpy_log_prob(f, y), likelihood.log_prob(jnp.asarray(f), each), rtol=1e-12)
+    np.testing.assert_allclose(likelihood.numpy_cdf(f, y), likelihood.cdf(jnp.asarray(f), each), rtol=1e-9)
+
+
+class Delegating(vb.likelihoods.Likelihood):
+    """Student's noise as a user would write it: the five methods that predictions ask for, and nothing else."""
+
+    noise: vb.StudentT
+
+    def log_prob(self, f, y):
+        return self.noise.log_prob(f, y)
+
+    def conditional_mean(self, f):
+        return self.noise.conditional_mean(f)
+
+    def conditional_variance(self, f):
+        return self.noise.conditional_variance(f)
+
+    def cdf(self, f, y):
+        return self.noise.cdf(f, y)
+
+    def sample(self, f, key):
+        return self.noise.sample(f, key)
+
+
+def test_predictions_of_a_likelihood_of_ones_own_are_those_of_the_same_one_shipped():
+    shipped = vb.StudentT(np.array([0.5, 1.5]), 4.0)
+    rng = np.random.default_rng(0)
+    y, *moments = rng.normal(size=(N, K)), rng.normal(size=(N, K)), rng.uniform(0.1, 1.0, (N, K))
+    own, known = (Predictive(likelihood, *moments) for likelihood in (Delegating(shipped), shipped))
+    levels = np.array([0.1, 0.5, 0.9])
+    np.testing.assert_allclose(own.log_prob(y), known.log_prob(y), rtol=1e-9)
+    np.testing.assert_allclose(own.quantiles(levels), known.quantiles(levels), atol=1e-9)
+    np.testing.assert_allclose(own.inside(y, [0.5, 0.9]), known.inside(y, [0.5, 0.9]))
+    # over 128 points of f, whose variance is 2 % below 1, in place of formulas
+    np.testing.assert_allclose(own.mean(), known.mean(), atol=1e-3)
+    np.testing.assert_allclose(own.epistemic(), known.epistemic(), rtol=0.03)
+    draws = own.likelihood.numpy_sample(np.zeros((20_000, 1, K)), seed=0)
+    np.testing.assert_allclose(
+        draws.var(axis=0), known.aleatoric()[:1], rtol=0.2
+    )  # of a fourth moment that is infinite
+
+
+def test_a_likelihood_is_abstract_and_says_what_it_lacks():
+    with pytest.raises(TypeError, match="abstract"):
+        vb.likelihoods.Likelihood()  # pyright: ignore[reportAbstractUsage]
+    with pytest.raises(NotImplementedError, match="Weibull has no `conditional_mean`, which is asked for here"):
+        Weibull().quantiles(jnp.zeros((2, 3, 2)), [0.5])
 
 
 @pytest.mark.parametrize("n_classes", [3, 5, 10])

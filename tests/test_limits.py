@@ -26,6 +26,7 @@ def limits():
     sys.path.remove(str(ROOT / "experiments"))
 
 
+@pytest.mark.slow
 def test_a_tiny_run_of_every_case_is_recorded_once_and_drawn(limits, tmp_path, monkeypatch):
     path = tmp_path / "limits.csv"
     # of each case the last fit, at its worst: what is done about it, or the default

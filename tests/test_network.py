@@ -34,8 +34,7 @@ def shake(network, key):
     return eqx.combine(jax.tree.unflatten(tree, leaves), rest)
 
 
-@settings(max_examples=15, deadline=None)
-@given(
+ALGORITHM_1 = dict(
     skeleton=skeletons(),
     names=st.lists(st.sampled_from(sorted(FEATURES)), min_size=3, max_size=3),
     covariances=st.lists(st.sampled_from(["full", "diagonal", "low_rank"]), min_size=3, max_size=3),
@@ -44,7 +43,22 @@ def shake(network, key):
     mean=st.sampled_from([None, "linear"]),
     seed=st.integers(0, 2**16),
 )
-def test_algorithm_1_equals_loops_over_nodes_and_edges(skeleton, names, covariances, widths, bias, mean, seed):
+
+
+@settings(max_examples=4)
+@given(**ALGORITHM_1)
+def test_algorithm_1_equals_loops_over_nodes_and_edges(**drawn):
+    equals_loops(**drawn)
+
+
+@pytest.mark.slow
+@settings(max_examples=20)
+@given(**ALGORITHM_1)
+def test_algorithm_1_of_many_skeletons_equals_loops_over_nodes_and_edges(**drawn):
+    equals_loops(**drawn)
+
+
+def equals_loops(skeleton, names, covariances, widths, bias, mean, seed):
     with jax.enable_x64(True):
         key = jr.key(seed)
         layers = [
@@ -139,6 +153,7 @@ def test_a_key_is_a_function(key):
     assert not np.allclose(together, draw(x, jr.key(2)))
 
 
+@pytest.mark.everyday("mean_field", "dropout", "low_rank")
 @pytest.mark.parametrize(
     "layers",
     [
@@ -270,7 +285,12 @@ UNEVEN = vb.Skeleton(
 )
 
 
-@pytest.mark.parametrize("posterior", [Gaussian("full"), Gaussian("diagonal"), Gaussian(LowRank(2)), vb.Dropout(0.2)])
+@pytest.mark.everyday("diagonal", "low rank")
+@pytest.mark.parametrize(
+    "posterior",
+    [Gaussian("full"), Gaussian("diagonal"), Gaussian(LowRank(2)), vb.Dropout(0.2)],
+    ids=["full", "diagonal", "low rank", "dropout"],
+)
 def test_every_weight_acts_on_f_where_nodes_have_different_numbers_of_parents(posterior, key, x64):
     layers = [Layer(d, posterior=posterior, prior=Normal(fan_in=True), bias=True) for d in (2, 1)]
     network = shake(vb.build(UNEVEN, layers, key=key), key)
@@ -290,8 +310,15 @@ def test_every_weight_acts_on_f_where_nodes_have_different_numbers_of_parents(po
     np.testing.assert_allclose(network.at(network.weights()).mean(x), network.mean(x), rtol=1e-10)
 
 
-@pytest.mark.parametrize("posterior", [Gaussian("full"), Gaussian("diagonal"), Gaussian(LowRank(2)), vb.PointMass()])
-@pytest.mark.parametrize("prior", [Normal(0.7), Normal(fan_in=True), vb.Laplace(0.5)])
+@pytest.mark.everyday("normal-full", "fan in-diagonal", "laplace-low rank", "laplace-point")
+@pytest.mark.parametrize(
+    "posterior",
+    [Gaussian("full"), Gaussian("diagonal"), Gaussian(LowRank(2)), vb.PointMass()],
+    ids=["full", "diagonal", "low rank", "point"],
+)
+@pytest.mark.parametrize(
+    "prior", [Normal(0.7), Normal(fan_in=True), vb.Laplace(0.5)], ids=["normal", "fan in", "laplace"]
+)
 def test_the_kl_counts_the_weights_that_are_there_and_no_others(posterior, prior, key, x64):
     network = shake(vb.build(UNEVEN, [Layer(d, posterior=posterior, prior=prior) for d in (2, 1)], key=key), key)
     total = 0.0

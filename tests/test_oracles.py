@@ -118,6 +118,7 @@ def gaussian_likelihood(torch, gpytorch):
     return likelihood
 
 
+@pytest.mark.slow
 def test_one_layer_is_the_svgp_of_gpytorch(torch, gpytorch, x64):
     x, y = table(40, 2)
     network = point_network(x, [1])
@@ -157,6 +158,7 @@ def deep_gp(torch, gpytorch, x64):
     return network, Deep(), x[:5], y[:5]
 
 
+@pytest.mark.slow
 def test_two_layers_given_their_noise_are_the_deep_gp_of_gpytorch(torch, gpytorch, deep_gp):
     network, model, x, _ = deep_gp
     normal = np.random.default_rng(2).normal(size=(3, 2, 5))  # (draws, d, rows)
@@ -175,6 +177,7 @@ def test_two_layers_given_their_noise_are_the_deep_gp_of_gpytorch(torch, gpytorc
         np.testing.assert_allclose(mine, theirs.numpy(), rtol=1e-6)  # the jitter in K(x, x) is 1e-9
 
 
+@pytest.mark.slow
 def test_two_layers_have_the_law_of_the_deep_gp_of_gpytorch(torch, gpytorch, deep_gp):
     network, model, x, y = deep_gp
 
@@ -212,6 +215,7 @@ def dropout(torch, x64):
     return network, torch.nn.Sequential(*modules[:-1]).train(), x
 
 
+@pytest.mark.slow
 def test_mc_dropout_given_the_coins_is_the_dropout_of_pytorch(torch, dropout):
     network, theirs, x = dropout
     coins = []
@@ -227,6 +231,7 @@ def test_mc_dropout_given_the_coins_is_the_dropout_of_pytorch(torch, dropout):
     np.testing.assert_allclose(f[0], expected, rtol=1e-12)  # the same short sums, in another order
 
 
+@pytest.mark.slow
 def test_mc_dropout_has_the_law_of_the_dropout_of_pytorch(torch, dropout):
     network, theirs, x = dropout
     draws = vb.sample(network, x, key=jr.key(2), n_draws=N_DRAWS)[..., 0]

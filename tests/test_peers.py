@@ -68,6 +68,7 @@ def table(n, seed):
     return x, 50.0 + 20.0 * x[:, 0] + 5.0 * np.sin(6.0 * x[:, 1]) + rng.normal(size=n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_method_beats_the_constant_and_repeats_itself(peers, name):
     for library in LIBRARIES[name]:

@@ -13,7 +13,7 @@ from matplotlib.patches import PathPatch, Polygon
 import vertebra as vb
 from vertebra import plot
 from vertebra.inference import History
-from vertebra.plot import figures
+from vertebra.plot.marks import plain_text
 
 HOSTILE = ["$x_1$", "<script>", "a_b^c", r"a\$b", "Größe θ", "two\nlines", "100 % $", "a long name " * 12]
 
@@ -497,7 +497,7 @@ def test_training_draws_a_score_that_is_the_elbo_once():
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_are_drawn_as_they_are_written_and_long_ones_fit(name):
-    shown = figures._text(name, 36)
+    shown = plain_text(name, 36)
     assert not matplotlib.cbook.is_math_text(shown)
     drawn(plot.effect(table_of({name: NUMBERS}, NUMBERS), unit=name))
     drawn(plot.effect(table_of({name: [name, "b"]}, [0.0, 1.0])))
@@ -513,9 +513,9 @@ def test_names_are_drawn_as_they_are_written_and_long_ones_fit(name):
 
 
 def test_dollars_are_escaped_and_the_middle_of_long_names_is_left_out():
-    assert figures._text("$x_1$") == r"\$x_1\$"
-    assert figures._text("two\nlines") == "two lines"
-    assert figures._text("abcdefghij", 7) == "abcd…ij"
+    assert plain_text("$x_1$") == r"\$x_1\$"
+    assert plain_text("two\nlines") == "two lines"
+    assert plain_text("abcdefghij", 7) == "abcd…ij"
 
 
 def test_the_axes_given_are_used_and_returned():

@@ -28,6 +28,14 @@ def inducing_points(widths):
     return [vb.Layer(d, [vb.InducingPointBlock(len(X), vb.RBF(), z=jnp.asarray(X))]) for d in widths]
 
 
+@pytest.mark.everyday(
+    "mc_dropout-chain",
+    "mean_field-additive",
+    "random_features-one layer",
+    "random_features of RBF-one layer",
+    "deep_random_features-chain",
+    "deep_kernel_learning-additive",
+)
 @pytest.mark.parametrize(
     ("skeleton", "widths"),
     [
@@ -170,6 +178,7 @@ def _sup_error(blocks, x, kernel):
     return jax.lax.map(lambda part: one_block(eqx.combine(part, rest)), arrays)
 
 
+@pytest.mark.everyday("erf")
 @pytest.mark.parametrize("activation", ["sigmoid", "erf", "softsign", "tanh", "arctan"])
 def test_theorem_0_features_of_bounded_activations_approach_their_dual_kernel_as_r_to_the_minus_half(activation, x64):
     # 40 networks of each size: the slope's own standard error is about 0.01.

@@ -13,7 +13,12 @@ from vertebra.pages.report import page
 
 HOSTILE = "<script>alert(1)</script>"
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+has_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+
+
+def needs_browser(test):
+    """All but one of these are slow."""
+    return pytest.mark.slow(has_browser(test))
 
 
 def messy(n, seed):
@@ -126,7 +131,8 @@ def as_page_row(row):
     }
 
 
-@needs_browser
+@has_browser
+@pytest.mark.everyday("gaussian")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_panel_predicts_what_python_predicts(kind, models, opened):
     model, new = models(kind)
@@ -274,6 +280,20 @@ def test_the_page_holds_nothing_of_the_user_s_that_a_browser_would_read_as_html(
     assert HOSTILE not in text
     assert "&lt;script&gt;alert(1)" in text
     assert any(HOSTILE in i["name"] for i in data_of(text)["model"]["inputs"])
+
+
+@pytest.mark.everyday("conformal", "student_t", "poisson", "two targets", "network", "two classes")
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_holds_the_terms_the_noise_and_every_output_of_its_model(kind, models):
+    model, _ = models(kind)
+    data = data_of(page(model, model.evaluation_))
+    names, n_outputs = model._names(), len(data["outputs"])
+    assert n_outputs == (3 if kind == "three classes" else 2 if kind == "two targets" else 1)
+    held = {tuple(names[i] for i in term["inputs"]) for term in data["model"]["terms"]}
+    assert held >= {term for k in range(n_outputs) for term in model.effects(output=k)["term"]} != set()
+    assert [i["name"] for i in data["model"]["inputs"]] == list(names)
+    assert data["model"]["likelihood"]["name"] == type(model._likelihood).__name__
+    assert (data["model"]["conformal"] is not None) == (kind == "conformal")
 
 
 def test_the_page_opens_with_how_good_what_is_real_and_what_is_uncertain(models):

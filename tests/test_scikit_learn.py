@@ -21,8 +21,8 @@ import vertebra as vb
 ESTIMATORS = [
     vb.AdditiveRegressor(),
     vb.AdditiveClassifier(),
-    vb.SkeletonRegressor(n_steps=20),
-    vb.SkeletonClassifier(n_steps=20),
+    vb.SkeletonRegressor(widths=(8,), n_steps=60),
+    vb.SkeletonClassifier(widths=(8,), n_steps=60),
 ]
 EACH = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
 
@@ -36,8 +36,19 @@ def any_setting():
 
 
 @pytest.mark.filterwarnings("default")  # the checks feed an estimator what it warns about
-@parametrize_with_checks(ESTIMATORS)
+@parametrize_with_checks(ESTIMATORS[:1])
 def test_every_check_of_scikit_learn_is_passed_and_none_is_skipped(estimator, check, monkeypatch, request):
+    passes(estimator, check, monkeypatch, request)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@parametrize_with_checks(ESTIMATORS[1:])
+def test_every_check_of_scikit_learn_is_passed_by_the_others_too(estimator, check, monkeypatch, request):
+    passes(estimator, check, monkeypatch, request)
+
+
+def passes(estimator, check, monkeypatch, request):
     # The check of array API input asks for this variable when it runs. SciPy itself read it long ago, when it was
     # imported, and stays as it is: the namespace checked is NumPy's, which needs nothing of it.
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")

@@ -78,6 +78,7 @@ def test_the_index_of_names_has_all_that_have_a_page():
     assert {link.partition("#")[2] for link in re.findall(r"\]\(([^)]+)\)", index) if "#" in link} == documented()
 
 
+@pytest.mark.slow
 def test_links_and_figures_lead_somewhere(site):
     pages = {path: Page(path.read_text()) for path in site.rglob("*.html")}
     assert len(pages) > 40
@@ -99,6 +100,7 @@ def test_links_and_figures_lead_somewhere(site):
     assert not broken
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_from_elsewhere(site):
     for path in site.rglob("*.html"):
         loaded = re.findall(
@@ -108,6 +110,7 @@ def test_nothing_is_fetched_from_elsewhere(site):
         assert not loaded, (path, loaded)
 
 
+@pytest.mark.slow
 def test_examples_in_docstrings_are_shown_as_code(site):
     text = (site / "api/estimators/index.html").read_text()
     assert "&gt;&gt;&gt;" in text

@@ -162,7 +162,7 @@ def test_terms_are_sought_in_a_sample_and_fitted_to_all_rows(folder, frame, smal
 
 
 def test_a_large_frame_is_searched_in_a_sample_too(frame, monkeypatch):
-    from vertebra.estimators import scikit as estimators
+    from vertebra.models import additive as estimators
 
     monkeypatch.setattr(estimators, "MOST_SEARCHED", 1000)
     kept = frame[frame["price"].notna()]
@@ -648,15 +648,39 @@ print(json.dumps(said))
 """
 
 
-def start(folder, n: int, *, devices: int = 1, kept: str = "-", dies: str = "-") -> list[subprocess.Popen]:
+# The first of these in few steps, for two processes.
+SHORT = """
+import json, sys
+from vertebra import cluster
+folder, n, k, port, tests = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:6]
+cluster.connect(f"127.0.0.1:{port}", n, k)
+sys.path.insert(0, tests)
+from test_stream import briefly_trained
+print(json.dumps(briefly_trained(folder)))
+"""
+
+
+def briefly_trained(folder) -> dict:
+    network = vb.build(vb.chain(2, 2), vb.deep_kernel_learning([4, 1]), key=jr.key(0))
+    settings = dict(key=jr.key(1), n_steps=20, batch_size=240, n_rounds=2, last_layer=False)
+    fitted = fit_stream(network, vb.Gaussian(), windows_of(folder), **settings)
+    trained = np.concatenate([leaf.ravel() for leaf in leaves_of(fitted) if leaf.dtype.kind == "f"])
+    mean = vb.AdditiveRegressor(random_state=0).fit(folder, "y")._surface.terms.means[0]
+    return {"trained": trained.tolist(), "mean": mean.tolist()}
+
+
+def start(
+    folder, n: int, *, devices: int = 1, kept: str = "-", dies: str = "-", script: str = TRAINED
+) -> list[subprocess.Popen]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
+    own = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
+    flags = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": own}
     rest = [str(port), str(pathlib.Path(__file__).parent), kept, dies]
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | flags)
     return [
-        subprocess.Popen([sys.executable, "-c", TRAINED, str(folder), str(n), str(k), *rest], **pipes) for k in range(n)
+        subprocess.Popen([sys.executable, "-c", script, str(folder), str(n), str(k), *rest], **pipes) for k in range(n)
     ]
 
 
@@ -679,6 +703,13 @@ def assert_near(one: dict, other: dict, names: Sequence[str]) -> None:
         assert np.linalg.norm(a - b) < 1e-4 * np.linalg.norm(a), name
 
 
+def test_two_processes_begin_as_one_does(plain):
+    one, two = outputs(start(plain[0], 2, script=SHORT))
+    assert one == two
+    assert_near(briefly_trained(plain[0]), one, ["trained", "mean"])
+
+
+@pytest.mark.slow
 def test_two_processes_give_the_result_of_one(plain, alone):
     two = outputs(start(plain[0], 2))
     assert [each["devices"] for each in two] == [2, 2]
@@ -686,12 +717,14 @@ def test_two_processes_give_the_result_of_one(plain, alone):
     assert_near(alone, two[0], ["trained", "mean"])
 
 
+@pytest.mark.slow
 def test_eight_devices_give_the_result_of_one(plain, alone):
     (eight,) = outputs(start(plain[0], 1, devices=8))
     assert (eight["devices"], eight["shares"], alone["shares"]) == (8, "rows", "")
     assert_near(alone, eight, ["trained", "mean", "in memory", "restarts", "streamed restarts", "penalties"])
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_stops_the_others_with_words_and_the_run_goes_on(plain, alone, tmp_path):
     kept = str(tmp_path / "state")
     processes = start(plain[0], 2, kept=kept, dies="1")
@@ -706,6 +739,7 @@ def test_a_process_that_dies_stops_the_others_with_words_and_the_run_goes_on(pla
     assert_near(alone, again[0], ["trained"])
 
 
+@pytest.mark.slow
 def test_sigkill_loses_nothing(tmp_path):
     """A small version of benchmarks/kills.py."""
     sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "benchmarks"))
@@ -717,6 +751,7 @@ def test_sigkill_loses_nothing(tmp_path):
     assert found["is_removed"]
 
 
+@pytest.mark.slow
 def test_dask_carries_a_search_over_settings():
     distributed = pytest.importorskip("distributed")
     import joblib

@@ -12,11 +12,12 @@ from rich.console import Console
 from vertebra.cli.roles import Target
 from vertebra.estimators import AdditiveClassifier, AdditiveRegressor
 from vertebra.machine import cluster
+from vertebra.machine.control import Ended
+from vertebra.models.scores import Method
 from vertebra.tables.parquet import Parquet
 
 # Tables of fewer rows are not split: accuracy is then of each row left out in turn.
 ROWS_TO_HOLD_OUT = 50
-HELD_OUT_FIRST = "held out from a first fit; this model has them too"
 # Of a budget, what is left for the model of all rows at least.
 LEAST_SECONDS = 0.5
 
@@ -54,17 +55,17 @@ def fit_and_evaluate(
         progress(f"First fit: {len(train)} rows, to measure accuracy on the other {len(test)}.")
         model = fitted(train, None if budget is None else 0.5 * budget)
         evaluation = model.evaluate(*rows_of(test))
-        if _ended(model, "the time budget"):
+        if model.diagnostics_.ended is Ended.BUDGET:
             evaluation = None  # of a model with fewer terms than the one that is kept
             say.print("The first fit ran out of time: accuracy is of each row left out in turn.")
-    if len(test) and _ended(model, "interrupted"):
+    if model is not None and model.diagnostics_.ended is Ended.INTERRUPTED:
         say.print(f"Interrupted: this is the first model, of {len(train)} rows and not of all {len(x)}.")
     else:
         progress(f"{'Second fit' if len(test) else 'Fit'}: all {len(x)} rows.")
         left = None if budget is None else max(budget - (time.monotonic() - started), LEAST_SECONDS)
         model = fitted(slice(None), left)
     if evaluation is not None:
-        seen = dataclasses.replace(evaluation, method=HELD_OUT_FIRST)
+        seen = dataclasses.replace(evaluation, method=Method.HELD_OUT_FIRST)
         model.model_ = model.model_.replace(evaluation=seen)
     return model.set_params(verbose=False, time_budget=budget)
 
@@ -88,11 +89,6 @@ def fit_files(
     if not cluster.is_first():
         return None, source.n_rows
     return model.set_params(verbose=False, checkpoint=None), source.n_rows
-
-
-def _ended(model: Any, why: str) -> bool:
-    """Whether a fit was cut short, by what its diagnostics say."""
-    return any(each.startswith(why) for each in model.diagnostics_.warnings)
 
 
 def split(y: Target, share: float, seed: int) -> tuple[Any, Any]:

@@ -84,20 +84,20 @@ def say_effects(
 
 def say_fit(say: Console, model: Any) -> None:
     """Accuracy, and what to think of the fit."""
-    from vertebra.models.evaluation import score_words
+    from vertebra.models.scores import ScoreName
 
     if model.evaluation_ is not None:
         evaluation = model.evaluation_
         scores = list(dict.fromkeys(name for own in evaluation.scores.values() for name in own))
-        table = plain_table("", *(printable(score_words(name, model.target_names_)) for name in scores))
+        table = plain_table("", *(printable(ScoreName.read(key).words(model.target_names_)) for key in scores))
         for who, own in evaluation.scores.items():
             values = [own.get(name, math.nan) for name in scores]
             shown = [
-                f"{round(v, 4) + 0.0:.4f}" if n.startswith("r2") else f"{v:.4g}"
+                f"{round(v, 4) + 0.0:.4f}" if ScoreName.read(n).score == "r2" else f"{v:.4g}"
                 for n, v in zip(scores, values, strict=True)
             ]
             table.add_row(who, *("" if text == "nan" else text for text in shown))
-        words = f"\nAccuracy on {evaluation.n:,} rows ({printable(evaluation.method)}):"
+        words = f"\nAccuracy on {evaluation.n:,} rows ({evaluation.method.words}):"
         say.print(words, style="bold", soft_wrap=True)
         say.print(table)
     say.print()

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from vertebra.networks.keys import fast
 from vertebra.networks.network import Network
-from vertebra.networks.parameters import working
+from vertebra.networks.parameters import in_working_precision
 from vertebra.terms.linear import LinearTerms, Weights
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import Term
@@ -209,7 +209,7 @@ def _by_chunks(
     for start in range(0, len(points), CHUNK):
         chunk = points[start : start + CHUNK]
         size = CHUNK if pad or len(points) > CHUNK else len(chunk)
-        columns = working(np.concatenate([chunk, np.repeat(chunk[-1:], size - len(chunk), axis=0)]).T)
+        columns = in_working_precision(np.concatenate([chunk, np.repeat(chunk[-1:], size - len(chunk), axis=0)]).T)
         chunks.append(np.asarray(of(columns), dtype=np.float64)[:, : len(chunk)])
     return np.concatenate(chunks, axis=1)
 

@@ -15,9 +15,9 @@ from jaxtyping import Bool, Float
 from vertebra.effects.decomposition import N_DRAWS, N_NETWORK_DRAWS, attribute, decompose
 from vertebra.effects.effect import Effect, Local
 from vertebra.effects.pieces import FittedEstimator, NetworkSource, Source, TermsSource
-from vertebra.inference.fitting import moments, sample
+from vertebra.inference.draws import moments, sample
 from vertebra.networks.network import Network
-from vertebra.networks.parameters import double
+from vertebra.networks.parameters import in_double_precision
 from vertebra.tables.column import UNSEEN
 from vertebra.tables.encoding import Encoding
 from vertebra.terms.block import network_of
@@ -204,7 +204,7 @@ class NetworkPosterior(NamedTuple):
     def moments(self, x: Matrix) -> tuple[Outputs, Outputs]:
         """In double precision, so that a row's prediction does not depend on the rows beside it."""
         with jax.enable_x64(True):
-            network = double(self.network)
+            network = in_double_precision(self.network)
             if network.is_linear_in_v:
                 mean, variance = moments(network, x, key=jr.key(self.seed))
                 return np.asarray(mean), np.maximum(np.asarray(variance), 0.0)
@@ -213,7 +213,7 @@ class NetworkPosterior(NamedTuple):
 
     def sample(self, x: Matrix, n_draws: int, seed: int) -> Float[np.ndarray, "draws n outputs"]:
         with jax.enable_x64(True):
-            return np.asarray(sample(double(self.network), x, key=jr.key(seed), n_draws=n_draws))
+            return np.asarray(sample(in_double_precision(self.network), x, key=jr.key(seed), n_draws=n_draws))
 
     def strengths(self, output: int, baseline: Row | None) -> dict[Term, Float[np.ndarray, " draws"]]:
         effects = decompose(self.network, self.rows, key=jr.key(self.seed), baseline=baseline, output=output)
@@ -238,7 +238,7 @@ class NetworkPosterior(NamedTuple):
     def local(self, x: Matrix, output: int, baseline: Row | None, *, with_sd: bool = False) -> dict[Term, Local]:
         about = dict(key=jr.key(self.seed), baseline=baseline, output=output, n_draws=N_NETWORK_DRAWS)
         with jax.enable_x64(True):
-            return attribute(double(self.network), x, self.rows, with_sd=with_sd, **about)
+            return attribute(in_double_precision(self.network), x, self.rows, with_sd=with_sd, **about)
 
 
 class EnsemblePosterior(NamedTuple):
@@ -277,7 +277,7 @@ class EnsemblePosterior(NamedTuple):
     ) -> tuple[Float[np.ndarray, "members n outputs"], Float[np.ndarray, "members n outputs"]]:
         """What each says of f, mean and variance."""
         with jax.enable_x64(True):
-            parts = [moments(double(member), x, key=jr.key(self.seed)) for member in self.networks]
+            parts = [moments(in_double_precision(member), x, key=jr.key(self.seed)) for member in self.networks]
             means, variances = (np.stack([np.asarray(each) for each in part]) for part in zip(*parts, strict=True))
         return means, np.maximum(variances, 0.0)
 
@@ -286,7 +286,7 @@ class EnsemblePosterior(NamedTuple):
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(self.networks))
         with jax.enable_x64(True):
-            networks = [double(self.networks[i]) for i in order]
+            networks = [in_double_precision(self.networks[i]) for i in order]
             draws = np.asarray(sample(networks, x, key=jr.key(seed), n_draws=n_draws))
         mean = self.mean(x)
         # the variance of M members about their own mean is short of its expectation by a share of 1/M

@@ -114,7 +114,7 @@ class Estimator(BaseEstimator):
         if not self.__sklearn_is_fitted__():
             return ""
         found, seen = self.diagnostics_, self.evaluation_
-        accuracy, method = (None, "") if seen is None else (seen.table(), f"{seen.method}, {seen.n} rows")
+        accuracy, method = (None, "") if seen is None else (seen.table(), f"{seen.method.words}, {seen.n} rows")
         return answer(type(self).__name__, found.verdict, accuracy, method, self._all_effects(), found.warnings)
 
     def _all_effects(self) -> pd.DataFrame | None:

@@ -31,7 +31,7 @@ from vertebra.files.parts import (
     term_from,
 )
 from vertebra.files.posteriors import posterior_from, posterior_state
-from vertebra.likelihoods.densities import (
+from vertebra.likelihoods import (
     Likelihood,
     Poisson,
 )

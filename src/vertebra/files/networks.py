@@ -10,7 +10,7 @@ import numpy as np
 
 from vertebra.effects.posterior import EnsemblePosterior, NetworkPosterior, Posterior
 from vertebra.inference.conjugate import closed_form, has_closed_form, n_joint_features
-from vertebra.likelihoods.densities import (
+from vertebra.likelihoods import (
     Gaussian,
 )
 from vertebra.machine import claims

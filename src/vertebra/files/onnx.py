@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from vertebra.likelihoods.densities import Bernoulli, Categorical, Gaussian, StudentT
+from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.file import put
 from vertebra.models.model import Model

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vertebra.likelihoods.densities import (
+from vertebra.likelihoods import (
     Bernoulli,
     Categorical,
     Gaussian,
@@ -22,8 +22,10 @@ from vertebra.likelihoods.densities import (
 )
 from vertebra.machine import claims
 from vertebra.machine.claims import FINITE, TINY, Arrays
+from vertebra.machine.control import Ended
 from vertebra.models.diagnostics import Diagnostics
-from vertebra.models.evaluation import WORDS, Evaluation, Linear
+from vertebra.models.evaluation import Evaluation, Linear
+from vertebra.models.scores import METHOD_WORDS, SCORE_WORDS, Method
 from vertebra.tables.encoding import FARTHEST, Encoding
 from vertebra.tables.profile import Marginal, Profile
 from vertebra.tables.schema import Schema
@@ -104,11 +106,14 @@ def diagnostics_state(found: Diagnostics) -> dict[str, Any]:
         "notes": list(found.notes),
         "warnings": list(found.warnings),
         "figures": {name: value for name, value in found.figures.items() if math.isfinite(value)},
+        **({} if found.ended is None else {"ended": found.ended.value}),
     }
 
 
 def diagnostics_from(value: Any) -> Diagnostics:
-    claims.record(value, "diagnostics", ("verdict", "notes", "warnings", "figures"))
+    claims.record(value, "diagnostics", ("verdict", "notes", "warnings", "figures"), ("ended",))
+    ended = value.get("ended")
+    claims.demand(ended in (None, *Ended), "the end of the fit", f"one of {', '.join(Ended)}", ended)
     figures = value["figures"]
     claims.demand(isinstance(figures, dict), "the figures of the diagnostics", "an object", figures)
     return Diagnostics(
@@ -116,6 +121,7 @@ def diagnostics_from(value: Any) -> Diagnostics:
         tuple(claims.texts(value["notes"], "the notes")),
         tuple(claims.texts(value["warnings"], "the warnings")),
         {k: claims.number(v, f"the figure {k[:100]}") for k, v in figures.items()},
+        None if ended is None else Ended(ended),
     )
 
 
@@ -176,7 +182,7 @@ def linear_from(value: Any, arrays: Arrays, n_levels: Sequence[int], n_outputs: 
 
 def evaluation_state(seen: Evaluation) -> dict[str, Any]:
     return {
-        "method": seen.method,
+        "method": seen.method.value,
         "n": seen.n,
         "scores": {who: {k: _json_number(v) for k, v in own.items()} for who, own in seen.scores.items()},
         "calibration": seen.calibration,
@@ -202,11 +208,12 @@ def evaluation_from(value: Any, n_targets: int) -> Evaluation:
     for name in (name for own in scores.values() for name in own):
         score, _, target = name.partition(" ")
         is_target = not target or (target.isdecimal() and len(target) < 9 and int(target) < n_targets)
-        claims.demand(score in {*WORDS, "accuracy"} and is_target, "a score", "known", name)
+        claims.demand(score in SCORE_WORDS and is_target, "a score", "known", name)
     seen = claims.number(value["n"], "the number of rows evaluated", 0)
-    return Evaluation(
-        claims.text(value["method"], "the method"), int(seen) if seen.is_integer() else seen, scores, calibration
-    )
+    method = claims.text(value["method"], "the method")
+    known = {each.value: each for each in Method} | {words: each for each, words in METHOD_WORDS.items()}
+    claims.demand(method in known, "the method", f"one of {', '.join(Method)}", method)
+    return Evaluation(known[method], int(seen) if seen.is_integer() else seen, scores, calibration)
 
 
 def structure_state(structure: Structure) -> dict[str, Any]:

@@ -8,16 +8,18 @@ of functions of one input each, and these are tabulated.
 import io
 import json
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
+from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.machine.file import put
 from vertebra.models.model import Model
 from vertebra.serving import FORMAT, LARGEST
 from vertebra.tables.column import BOOLEAN_WORDS, MISSING_WORDS
+from vertebra.terms.evidence import Basis
+from vertebra.terms.sum_of_terms import SumOfTerms
 
 # What may be left out of a term, as a share of all coefficients; and of a column between two steps, as a share of it.
 NEGLIGIBLE, BETWEEN = 1e-7, 2e-5
@@ -35,9 +37,36 @@ def to_tables(model: Model, path: str | os.PathLike[str]) -> None:
             "`model` must be a sum of terms in closed form to be written as tables: fit with "
             '`scheme="auto", remainder=False`, or keep it with `save`.'
         )
-    basis, columns = terms.basis, model.schema.columns
-    outputs = list(range(0, terms.n_outputs, model.likelihood.latent_per_target))
-    pieces: list[list[Float[np.ndarray, "k n"]]] = [[] for _ in columns]
+    pieces, records, constants = _terms(model, terms)
+    inputs, arrays = _inputs(model, terms.basis, pieces)
+    is_mean = isinstance(model.likelihood, Gaussian | StudentT | HeteroscedasticGaussian)
+    header = {
+        "format": FORMAT,
+        "sources": [str(source) for source in model.schema.sources],
+        "inputs": inputs,
+        "terms": records,
+        "constants": constants,
+        "is_mean": is_mean,
+        "missing": sorted(MISSING_WORDS),
+    }
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    put(path, file.getvalue())
+
+
+class _Records(NamedTuple):
+    """The functions of every input that terms are products of, the terms, and the constant of every output."""
+
+    pieces: list[list[Float[np.ndarray, "k n"]]]
+    terms: list[dict[str, Any]]
+    constants: list[float]
+
+
+def _terms(model: Model, terms: SumOfTerms) -> _Records:
+    """Every term as few products of functions of one input each."""
+    basis, outputs = terms.basis, range(0, terms.n_outputs, model.likelihood.latent_per_target)
+    pieces: list[list[Float[np.ndarray, "k n"]]] = [[] for _ in basis.systems]
     records, constants = [], []
     for output, latent in enumerate(outputs):
         unit, mean = model.target.unit(output), terms.means[latent]
@@ -54,8 +83,15 @@ def to_tables(model: Model, path: str | os.PathLike[str]) -> None:
                 at.append(sum(piece.shape[1] for piece in pieces[i]))
                 pieces[i].append((unit if axis == 0 else 1.0) * np.stack([part[axis] for part in parts], axis=1))
             records.append({"output": output, "inputs": list(block.term), "at": at, "n": len(parts)})
+    return _Records(pieces, records, constants)
+
+
+def _inputs(
+    model: Model, basis: Basis, pieces: list[list[Float[np.ndarray, "k n"]]]
+) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+    """What is said of every input, and its functions at steps or levels."""
     inputs, arrays = [], {}
-    for i, column in enumerate(columns):
+    for i, column in enumerate(model.schema.columns):
         weights = np.concatenate([np.zeros((len(basis.systems[i].kind), 0)), *pieces[i]], axis=1)
         low, step, values = _table(model, i, weights)
         if not (np.abs(values) <= LARGEST).all():
@@ -78,20 +114,7 @@ def to_tables(model: Model, path: str | os.PathLike[str]) -> None:
                 "step": step,
             }
         )
-    is_mean = isinstance(model.likelihood, Gaussian | StudentT | HeteroscedasticGaussian)
-    header = {
-        "format": FORMAT,
-        "sources": [str(source) for source in model.schema.sources],
-        "inputs": inputs,
-        "terms": records,
-        "constants": constants,
-        "is_mean": is_mean,
-        "missing": sorted(MISSING_WORDS),
-    }
-    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    file = io.BytesIO()
-    np.savez(file, **arrays)
-    put(path, file.getvalue())
+    return inputs, arrays
 
 
 def _products(tensor: np.ndarray, least: float) -> list[tuple[Float[np.ndarray, " k"], ...]]:

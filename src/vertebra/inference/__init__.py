@@ -1,5 +1,8 @@
 """The ELBO, the compiled run, closed-form last layers, draws."""
 
-from vertebra.inference.fitting import Diverged, Fitted, History, Progress, elbo, fit, fit_stream, moments, sample
+from vertebra.inference.draws import elbo, moments, sample
+from vertebra.inference.fitting import fit, fit_stream
+from vertebra.inference.outcome import Diverged, Fitted, History, Progress
+from vertebra.inference.settings import Settings
 
-__all__ = ["Diverged", "Fitted", "History", "Progress", "elbo", "fit", "fit_stream", "moments", "sample"]
+__all__ = ["Diverged", "Fitted", "History", "Progress", "Settings", "elbo", "fit", "fit_stream", "moments", "sample"]

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from vertebra.likelihoods.densities import Gaussian as GaussianLikelihood
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Gaussian as GaussianLikelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.machine.threads import Sums, added
 from vertebra.networks.covariances import Full
 from vertebra.networks.network import Network
-from vertebra.networks.parameters import overridden, working
+from vertebra.networks.parameters import in_working_precision, overridden
 from vertebra.networks.posteriors import Gaussian
 from vertebra.networks.priors import Normal
 
@@ -42,7 +42,7 @@ def has_closed_form(network: Network, likelihood: Likelihood) -> bool:
         and network.stacks[-1].log_noise is None
         and network.skeleton.adds_runs
         and isinstance(likelihood, GaussianLikelihood)
-        and not overridden(likelihood, GaussianLikelihood, ("log_prob", "expected_log_prob", "scale"))
+        and not overridden(likelihood, GaussianLikelihood, ("log_prob", "expected_log_prob", "scale", "split"))
     )
 
 
@@ -119,7 +119,7 @@ def _problems(network, total, prior_sd) -> tuple[list[_Problem], float]:
     outputs, d = len(network.skeleton.outputs), network.n_outputs // len(network.skeleton.outputs)
 
     def work(x, y, weight) -> Sums:
-        features = _features(network, working(x.T))
+        features = _features(network, in_working_precision(x.T))
         with jax.enable_x64(True):
             sums = _sums(*features, y, weight.reshape(len(y), -1))
         return [np.asarray(each) for each in sums]

@@ -8,16 +8,10 @@ first: (draws, *rows, latent). A likelihood is a recipe until `init(y)` sets its
 [[1.]] [[2.]]
 """
 
-from vertebra.likelihoods.densities import (
-    Bernoulli,
-    Categorical,
-    Gaussian,
-    HeteroscedasticGaussian,
-    Likelihood,
-    Poisson,
-    StudentT,
-    normal_points,
-)
+from vertebra.likelihoods.continuous import Gaussian, HeteroscedasticGaussian, StudentT
+from vertebra.likelihoods.discrete import Bernoulli, Categorical, Poisson
+from vertebra.likelihoods.likelihood import Likelihood
+from vertebra.likelihoods.quadrature import normal_points
 
 __all__ = [
     "Bernoulli",

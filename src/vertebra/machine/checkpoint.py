@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 class Checkpoint:
     """`about` says which fit it is of: settings, data, seeds. A file of another fit is refused, not overwritten."""
 
-    def __init__(self, path: str | os.PathLike[str], about: Mapping[str, Any], *, every: float | None = None):
+    def __init__(self, path: str | os.PathLike[str], about: Mapping[str, object], *, every: float | None = None):
         self.path, self.every = pathlib.Path(path), EVERY if every is None else every
         self.about = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()
         self._entries: dict[str, Entry] = {}

@@ -2,7 +2,6 @@
 
 import math
 import numbers
-from typing import Any
 
 
 def seed_of(random_state) -> int:
@@ -23,7 +22,7 @@ def check_positive(**values: float) -> None:
             raise ValueError(f"`{name}` must be positive and finite, got {value!r}.")
 
 
-def check_count(**counts: Any) -> None:
+def check_count(**counts: object) -> None:
     for name, value in counts.items():
-        if not isinstance(value, numbers.Integral) or value < 1:
+        if not isinstance(value, numbers.Integral) or int(value) < 1:
             raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")

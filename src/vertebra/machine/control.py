@@ -1,5 +1,6 @@
 """One fit as its user sees it: progress, a time budget, and Ctrl-C that keeps what is there."""
 
+import enum
 import signal
 import sys
 import threading
@@ -13,17 +14,24 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 
+class Ended(enum.StrEnum):
+    """Why a fit was cut short."""
+
+    BUDGET = enum.auto()
+    INTERRUPTED = enum.auto()
+
+
 class Control:
     """Says what a fit is doing, and when it has had enough: the budget is spent, or the user pressed Ctrl-C once.
 
-    A second Ctrl-C stops at once, as it always does. `ended` says why the fit was cut short.
+    A second Ctrl-C stops at once, as it always does. `ended` says why the fit was cut short, `why` in words.
     """
 
     def __init__(self, name: str, *, verbose: bool | int = False, time_budget: float | int | None = None):
         if time_budget is not None and not time_budget > 0:
             raise ValueError(f"`time_budget` must be a number of seconds above 0, got {time_budget!r}.")
         self.name, self.verbose, self.time_budget = name, bool(verbose), time_budget
-        self.ended: str | None = None
+        self.ended: Ended | None = None
         self._started = time.monotonic()
         self._progress: Progress | None = None
         self._task: Any = None
@@ -49,7 +57,7 @@ class Control:
         if self._progress is not None:
             self._progress.stop()
         if kind is None and self.ended is not None:
-            warnings.warn(f"{self.name}: {self.ended}; what had been found by then is kept.", stacklevel=3)
+            warnings.warn(f"{self.name}: {self.why}; what had been found by then is kept.", stacklevel=3)
 
     def report(self, words: str) -> None:
         """Shows what is being done."""
@@ -61,8 +69,15 @@ class Control:
     def enough(self) -> bool:
         """Whether to come to an end with what is there."""
         if self.time_budget is not None and self.ended is None and self.spent >= self.time_budget:
-            self.ended = f"the time budget of {self.time_budget:g} s was spent"
+            self.ended = Ended.BUDGET
         return self.ended is not None
+
+    @property
+    def why(self) -> str:
+        """The reason of `ended`, in words."""
+        return (
+            "interrupted" if self.ended is Ended.INTERRUPTED else f"the time budget of {self.time_budget:g} s was spent"
+        )
 
     @property
     def spent(self) -> float:
@@ -74,5 +89,5 @@ class Control:
             default: Callable[[int, Any], Any] | Any = self._handler
             signal.signal(signal.SIGINT, default)
             raise KeyboardInterrupt
-        self.ended = "interrupted"
+        self.ended = Ended.INTERRUPTED
         self.report("interrupted: coming to an end (press again to stop at once)")

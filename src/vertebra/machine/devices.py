@@ -6,7 +6,6 @@ few programs are compiled.
 """
 
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import DTypeLike
 from jaxtyping import Array, PyTree
 
 # Fewer rows of a minibatch on a device are not worth the exchange of gradients.
@@ -59,7 +59,7 @@ def home(tree: PyTree, mesh: Mesh | None) -> PyTree:
     return eqx.combine(jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), arrays), rest)
 
 
-def is_key(leaf: Any) -> bool:
+def is_key(leaf: Array) -> bool:
     """Whether an array holds keys of random numbers."""
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
@@ -79,14 +79,14 @@ def _whole(leaf, sharding):
     return jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
 
 
-def by_rows(array: Any, mesh: Mesh | None) -> Any:
+def by_rows(array: Array, mesh: Mesh | None) -> Array:
     """An array inside a compiled program, its rows shared out; without devices to share as it is."""
     if mesh is None or "rows" not in mesh.axis_names:
         return array
     return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec("rows")))
 
 
-def from_parts(part: np.ndarray, mesh: Mesh | None, axis: int) -> Any:
+def from_parts(part: np.ndarray, mesh: Mesh | None, axis: int) -> np.ndarray | Array:
     """One array over all processes, of which each has a part along an axis; whole where members are shared out."""
     if mesh is None:
         return part
@@ -102,7 +102,7 @@ def padded_size(n: int) -> int:
     return max(-(-n // unit) * unit, 64)
 
 
-def pad(array: np.ndarray, size: int, dtype: Any = float, *, repeat: bool = False) -> Array:
+def pad(array: np.ndarray, size: int, dtype: DTypeLike = float, *, repeat: bool = False) -> Array:
     """The rows on the device, by default in the working precision, then zeros, or the first row again and again.
 
     One copy, which JAX takes over. Zeros may be where a network or a likelihood is not defined; a row that is there is

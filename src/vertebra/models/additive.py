@@ -10,20 +10,21 @@ from threadpoolctl import threadpool_limits
 
 from vertebra.effects.decomposition import N_DRAWS
 from vertebra.effects.posterior import NetworkPosterior, Remainder, TermsPosterior
-from vertebra.likelihoods.densities import Bernoulli, Categorical, Gaussian, Likelihood
+from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
-from vertebra.likelihoods.working import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
+from vertebra.likelihoods.working_responses import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
 from vertebra.machine.control import Control
 from vertebra.machine.threads import cores
 from vertebra.models.calibration import noise
 from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.diagnostics import check_memory, concurvity, copy_words, is_noisier
-from vertebra.models.evaluation import BOTH_LEFT_OUT, cross_fitted, losses, losses_of_logits
+from vertebra.models.evaluation import cross_fitted, losses, losses_of_logits
 from vertebra.models.model import Found, Model, position_in
 from vertebra.models.networks import SCHEMES, Shape, ensemble_of, network_words, train
 from vertebra.models.reading import Encoded, Read, Targets, encoded, read_classes, read_numbers
 from vertebra.models.remainder import blend, is_something_left
 from vertebra.models.rows import Rows, marginal_rows
+from vertebra.models.scores import Method
 from vertebra.models.settings import LIKELIHOODS, Settings
 from vertebra.networks import schemes
 from vertebra.networks.skeleton import additive, chain
@@ -108,7 +109,8 @@ class _Additive:
                 outcome = self._with_network(outcome, found, noise.likelihood, control)
             elif self.settings.clusters is None and self.settings.remainder and not control.enough():
                 outcome = self._with_remainder(outcome, found, searched, control)
-        return conclude(self.settings, read, outcome._replace(warnings=self._warnings(outcome, found, control)))
+        warnings = self._warnings(outcome, found, control)
+        return conclude(self.settings, read, outcome._replace(warnings=warnings, ended=control.ended))
 
     def _sets(self, control: Control) -> list[Term] | None:
         """The sets of inputs that the sub-networks of a group lasso read, over all targets, where one is asked for."""
@@ -309,7 +311,7 @@ class _Additive:
             posterior=TermsPosterior(found.terms, self.seed, Remainder(networks, encoding, *about)),
             likelihood=likelihood,
             left_out=Predictive(likelihood, both.said.mean, both.said.variance + both.said.fewer),
-            method=BOTH_LEFT_OUT,
+            method=Method.BOTH_LEFT_OUT,
             notes=[
                 "the terms are fitted in closed form. They leave something out that networks over all inputs add, as "
                 "one more term; `remainder=False` does without."
@@ -324,7 +326,7 @@ class _Additive:
         if self.given is None:
             warnings += copy_words({i: first for i, first in copies_of(matrix).items() if first in acting}, names)
         if control.ended:
-            warnings.append(f"{control.ended}: some terms, or a remainder, may not have been looked for.")
+            warnings.append(f"{control.why}: some terms, or a remainder, may not have been looked for.")
         return warnings
 
 

@@ -6,14 +6,16 @@ import numpy as np
 from jaxtyping import Float
 
 from vertebra.effects.posterior import Posterior
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.predictive import Predictive
+from vertebra.machine.control import Ended
 from vertebra.models.conformal import in_order
 from vertebra.models.diagnostics import coverage_words, summary, uneven_noise, worse_than_linear
-from vertebra.models.evaluation import LEFT_OUT, cross_fitted, fit_linear
+from vertebra.models.evaluation import cross_fitted, fit_linear
 from vertebra.models.model import Found, Model
 from vertebra.models.reading import Read
 from vertebra.models.rows import Rows, ranges_of
+from vertebra.models.scores import Method
 from vertebra.models.settings import Settings
 from vertebra.tables.encoding import Encoding
 from vertebra.tables.profile import profile
@@ -29,9 +31,10 @@ class Outcome(NamedTuple):
     notes: list[str]
     warnings: list[str]
     left_out: Predictive | None = None  # predictions of these rows, each left out in turn
-    method: str = LEFT_OUT  # how they were left out
+    method: Method = Method.LEFT_OUT  # how they were left out
     linear: Float[np.ndarray, "n k"] | None = None  # what linear models say of them, fold by fold
     found: Found | None = None
+    ended: Ended | None = None  # why it was cut short
 
 
 def conclude(settings: Settings, read: Read, outcome: Outcome) -> Model:
@@ -71,4 +74,4 @@ def conclude(settings: Settings, read: Read, outcome: Outcome) -> Model:
             away = outcome.left_out.away(read.target.standard(rows.y))
             warnings += uneven_noise(away, rows.matrix, read.names, read.target.names)
     read.finish()
-    return model.replace(diagnostics=summary(notes, warnings, figures))
+    return model.replace(diagnostics=summary(notes, warnings, figures, outcome.ended))

@@ -8,6 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 
+from vertebra.machine.control import Ended
+from vertebra.models.scores import ScoreName
+
 # Rank correlations of two inputs from which their effects can hardly be told apart.
 CONCURVE = 0.95
 # Copies of an input that are named.
@@ -24,20 +27,26 @@ WORSE = 1.1
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """`verdict` in a sentence, what went well in `notes`, what to look at in `warnings`, the figures behind them."""
+    """`verdict` in a sentence, what went well in `notes`, what to look at in `warnings`, the figures behind them.
+
+    `ended` says why the fit was cut short, if it was.
+    """
 
     verdict: str
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     figures: dict[str, float] = field(default_factory=dict)
+    ended: Ended | None = None
 
     def __str__(self) -> str:
         return "\n".join([self.verdict, *(f"  · {note}" for note in self.notes), *(f"  ! {w}" for w in self.warnings)])
 
 
-def summary(notes: Sequence[str], warnings: Sequence[str], figures: dict[str, float]) -> Diagnostics:
+def summary(
+    notes: Sequence[str], warnings: Sequence[str], figures: dict[str, float], ended: Ended | None = None
+) -> Diagnostics:
     verdict = "Sound: nothing to worry about." if not warnings else f"Usable, with {len(warnings)} thing(s) to look at."
-    return Diagnostics(verdict, tuple(notes), tuple(warnings), figures)
+    return Diagnostics(verdict, tuple(notes), tuple(warnings), figures, ended)
 
 
 def concurvity(x: Float[np.ndarray, "n p"], names: Sequence[str], inputs: Sequence[int]) -> list[str]:
@@ -81,10 +90,10 @@ def coverage_words(scores: Mapping[str, float], n: float, targets: Sequence[str]
     """A note, or a warning, on the coverage of 95 % intervals of rows left out one at a time, target by target."""
     notes, warnings = [], []
     low, high = COVERAGE_LIMITS
-    for name, coverage in scores.items():
-        if name.startswith("coverage_95"):
-            k = name.removeprefix("coverage_95 ")  # of several targets, the place of this one
-            whose = f" of {targets[int(k)]}" if k != name else ""
+    for key, coverage in scores.items():
+        name = ScoreName.read(key)
+        if name.score == "coverage_95":
+            whose = name.whose(targets)
             words = f"95 % prediction intervals{whose} cover {coverage:.1%} of the rows, each left out in turn"
             if n >= ROWS_FOR_COVERAGE and not low <= coverage <= high:
                 advice = "the noise is not as assumed. Try another `likelihood`, or `conformal=True`."
@@ -97,12 +106,11 @@ def coverage_words(scores: Mapping[str, float], n: float, targets: Sequence[str]
 def worse_than_linear(scores: Mapping[str, Mapping[str, float]], targets: Sequence[str]) -> list[str]:
     """Where a linear model predicts rows it did not see clearly better."""
     found = []
-    for name, own in scores["model"].items():
-        score, _, target = name.partition(" ")
-        if score in ("rmse", "log_loss") and own > WORSE * scores["linear"][name]:
-            whose = f" of {targets[int(target)]}" if target else ""
+    for key, own in scores["model"].items():
+        name = ScoreName.read(key)
+        if name.score in ("rmse", "log_loss") and own > WORSE * (linear := scores["linear"][key]):
             found.append(
-                f"a linear model predicts rows{whose} left out better ({score} {scores['linear'][name]:.4g} against "
+                f"a linear model predicts rows{name.whose(targets)} left out better ({name.score} {linear:.4g} against "
                 f"{own:.4g}): the model does not hold all that the inputs say, or there are too few rows for it."
             )
     return found

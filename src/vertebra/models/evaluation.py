@@ -15,27 +15,16 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 
-from vertebra.likelihoods.densities import Bernoulli, Categorical
+from vertebra.likelihoods import Bernoulli, Categorical
 from vertebra.likelihoods.predictive import Predictive
+from vertebra.models.scores import Method, ScoreName
 from vertebra.tables.encoding import MOST_LEVELS
 from vertebra.tables.folds import folds_of, groups_of
 
-LEFT_OUT = "each row left out in turn, with the terms kept"  # the linear model: a fifth of the rows left out in turn
-FOLD_LEFT_OUT = "each row by the networks that had not seen it"
-BOTH_LEFT_OUT = "each row by terms without it and networks that had not seen it"
-HELD_OUT = "rows that were not fitted"
 # Levels at which coverage is looked at, and bins of probabilities.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 N_BINS = 10
 N_FOLDS = 5
-WORDS = {
-    "rmse": "RMSE",
-    "r2": "R²",
-    "coverage_95": "95 % coverage",
-    "log_density": "log density",
-    "log_loss": "log loss",
-    "auc": "AUC",
-}
 
 
 @dataclass(frozen=True)
@@ -45,10 +34,11 @@ class Evaluation:
     Of numbers: rmse, r2, coverage_95, log_density; the baselines are a linear model and the mean. Of classes: log_loss,
     accuracy, and of two classes auc; the baselines are a linear logistic model and the shares of the classes.
     `calibration` has expected (a level, or the mean of stated probabilities), observed (coverage, or how often), and
-    95 % limits of what was observed. With several targets every score bears its target's number.
+    95 % limits of what was observed. With several targets every score bears its target's number. `method` says how rows
+    were left out, `method.words` in words.
     """
 
-    method: str
+    method: Method
     n: int
     scores: dict[str, dict[str, float]]
     calibration: dict[str, list[float]] = field(default_factory=dict)
@@ -62,17 +52,11 @@ class Evaluation:
         return pd.DataFrame(self.calibration)
 
     def __str__(self) -> str:
-        return f"On {self.n} rows ({self.method}):\n{self.table().round(4).to_string(na_rep='')}"
-
-
-def score_words(name: str, targets: Sequence[str]) -> str:
-    """A score for people; of several targets it bears its own."""
-    score, _, target = name.partition(" ")
-    return WORDS.get(score, score) + (f" of {targets[int(target)]}" if target else "")
+        return f"On {self.n} rows ({self.method.words}):\n{self.table().round(4).to_string(na_rep='')}"
 
 
 def of_numbers(
-    method: str,
+    method: Method,
     predictive: Predictive,
     z: Float[np.ndarray, "n k"],
     weight: Float[np.ndarray, " n"],
@@ -91,17 +75,17 @@ def of_numbers(
         inside = np.stack([away <= factor(level) for level in LEVELS])
     scores: dict[str, dict[str, float]] = {"model": {}, "linear": {}, "mean": {}}
     for k, (target, size) in enumerate(zip(z.T, unit, strict=True)):
-        own = f" {k}" if len(unit) > 1 else ""
+        own = k if len(unit) > 1 else None
         spread = float(np.average((target - np.average(target, weights=weight)) ** 2, weights=weight))
         for name, said in (("model", mean[:, k]), ("linear", linear[:, k]), ("mean", centre[k])):
             square = float(np.average((target - said) ** 2, weights=weight))
             scores[name] |= {
-                "rmse" + own: float(size * np.sqrt(square)),
-                "r2" + own: 1.0 - square / spread if spread > 0.0 else math.nan,
+                ScoreName("rmse", own).key: float(size * np.sqrt(square)),
+                ScoreName("r2", own).key: 1.0 - square / spread if spread > 0.0 else math.nan,
             }
         scores["model"] |= {
-            "coverage_95" + own: float(np.average(inside[LEVELS.index(0.95)][:, k], weights=weight)),
-            "log_density" + own: float(np.average(density[:, k], weights=weight) - np.log(size)),
+            ScoreName("coverage_95", own).key: float(np.average(inside[LEVELS.index(0.95)][:, k], weights=weight)),
+            ScoreName("log_density", own).key: float(np.average(density[:, k], weights=weight) - np.log(size)),
         }
     seen = [np.average(hits.mean(axis=1), weights=weight) for hits in inside]
     return Evaluation(
@@ -110,7 +94,7 @@ def of_numbers(
 
 
 def of_classes(
-    method: str,
+    method: Method,
     probabilities: Float[np.ndarray, "n classes"],
     codes: np.ndarray,
     weight: Float[np.ndarray, " n"],

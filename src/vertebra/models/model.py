@@ -10,13 +10,14 @@ from jaxtyping import Float
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
 from vertebra.effects.posterior import Posterior
-from vertebra.likelihoods.densities import Likelihood
-from vertebra.likelihoods.predictive import Predictive, sample_of
+from vertebra.likelihoods import Likelihood
+from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.checks import check_count, check_level
 from vertebra.models.conformal import half_width
 from vertebra.models.diagnostics import Diagnostics
-from vertebra.models.evaluation import HELD_OUT, Evaluation, Linear, of_classes, of_numbers
+from vertebra.models.evaluation import Evaluation, Linear, of_classes, of_numbers
 from vertebra.models.rows import Rows
+from vertebra.models.scores import Method
 from vertebra.models.settings import LIKELIHOODS
 from vertebra.models.target import Target, as_numbers
 from vertebra.networks.skeleton import Skeleton
@@ -159,7 +160,7 @@ class Model:
         x = self.x(X)
         check_count(n_samples=n_samples)
         f = self.posterior.sample(x, n_samples, seed)
-        draws = np.moveaxis(self.target.in_units(sample_of(self.likelihood, f, seed)), 0, 1)
+        draws = np.moveaxis(self.target.in_units(self.likelihood.numpy_sample(f, seed)), 0, 1)
         return self.target.shaped(draws)
 
     def probabilities(self, X: Any) -> Float[np.ndarray, "n classes"]:
@@ -194,11 +195,11 @@ class Model:
         values = self.target.codes(values[kept])[:, None] if self.is_classifier else values[kept]
         rows = Rows(matrix[kept], values, weight)
         return self.evaluation_of(
-            HELD_OUT, self.predictive_of(self.encoding(rows.matrix)), rows, self.linear(rows.matrix)
+            Method.HELD_OUT, self.predictive_of(self.encoding(rows.matrix)), rows, self.linear(rows.matrix)
         )
 
     def evaluation_of(
-        self, method: str, predictive: Predictive, rows: Rows, linear: Float[np.ndarray, "n k"]
+        self, method: Method, predictive: Predictive, rows: Rows, linear: Float[np.ndarray, "n k"]
     ) -> Evaluation:
         """Scores of predictions of rows, whose y and `linear` are in the units of the target, or codes and logits."""
         if self.is_classifier:

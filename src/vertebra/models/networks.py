@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float
 
 from vertebra.effects.posterior import EnsemblePosterior
-from vertebra.inference.fitting import Fitted, Progress, fit, fit_stream
-from vertebra.likelihoods.densities import Likelihood
+from vertebra.inference.fitting import fit, fit_stream
+from vertebra.inference.outcome import Fitted, Progress
+from vertebra.likelihoods import Likelihood
 from vertebra.machine.control import Control
 from vertebra.models.calibration import LeftOut, doubt, left_out
 from vertebra.models.settings import Settings

@@ -16,10 +16,12 @@ from vertebra.models.calibration import LeftOut
 
 # Terms have up to three inputs: with no more of them there is nothing that they could not say.
 LEAST_INPUTS, LEAST_ROWS = 4, 200
-# The quick look: so many rows at most, centres of the kernel, its lengthscales beside √p, penalties.
+# The quick look: so many rows at most and centres of the kernel, for a second of work; its lengthscales beside √p, a
+# factor 2 apart about those of smooth functions of standardised inputs; penalties by decades. All are round numbers.
 MOST_ROWS, N_CENTRES = 8000, 500
 LENGTHSCALES, PENALTIES = (0.35, 0.7, 1.4), 10.0 ** np.arange(-3.0, 4.0)
-# The share of what the terms miss that must be found, by the quick look and by the networks, and how surely.
+# The share of what the terms miss that must be found, by the quick look and by the networks, and by how many standard
+# errors: three lengthscales and seven penalties are tried, and 4 are passed by chance in one test of 30,000.
 LEAST_SHARE, LEAST_Z = 0.02, 4.0
 
 

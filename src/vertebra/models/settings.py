@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, Likelihood, Poisson, StudentT
+from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, Poisson, StudentT
 from vertebra.machine.control import Control
 from vertebra.networks.skeleton import Skeleton
 from vertebra.terms.term import Term

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from vertebra.effects.posterior import NetworkPosterior
-from vertebra.likelihoods.densities import Bernoulli, Categorical, Gaussian, Likelihood
+from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.models.additive import threads
 from vertebra.models.calibration import noise
 from vertebra.models.conclusion import Outcome, conclude
-from vertebra.models.evaluation import FOLD_LEFT_OUT
 from vertebra.models.model import Model
 from vertebra.models.networks import SCHEMES, Shape, ensemble_of, network_words, train
 from vertebra.models.reading import Read, Targets, encoded, read_classes, read_numbers
 from vertebra.models.rows import marginal_rows
+from vertebra.models.scores import Method
 from vertebra.models.settings import NOISES, Settings
 from vertebra.networks.skeleton import Skeleton, chain
 
@@ -55,10 +55,11 @@ def _fit(settings: Settings, read: Read, targets: Targets, likelihood: Likelihoo
         fitted = train(settings, shape, *given, n_steps=settings.n_steps, stream=read.stream)
     notes, warnings = network_words(fitted)
     if control.ended:
-        warnings.append(f"{control.ended}: train longer for a better fit.")
+        warnings.append(f"{control.why}: train longer for a better fit.")
     if scheme != "deep_ensemble":
         posterior = NetworkPosterior(fitted.network, marginal_rows(x, rows.weight), seed, scheme, shape.widths)
-        return conclude(settings, read, Outcome(posterior, fitted.likelihood, coded.encoding, rows, notes, warnings))
+        outcome = Outcome(posterior, fitted.likelihood, coded.encoding, rows, notes, warnings, ended=control.ended)
+        return conclude(settings, read, outcome)
     posterior, said = ensemble_of(fitted, shape, seed, x, y, rows.weight)
     asked = settings.likelihood
     likelihood = noise(said, y, rows.weight, kinds=("gaussian", "student_t") if asked == "auto" else (asked,))
@@ -71,7 +72,8 @@ def _fit(settings: Settings, read: Read, targets: Targets, likelihood: Likelihoo
         notes,
         warnings,
         left_out=Predictive(likelihood, said.mean, said.variance + said.fewer),
-        method=FOLD_LEFT_OUT,
+        method=Method.FOLD_LEFT_OUT,
+        ended=control.ended,
     )
     return conclude(settings, read, outcome)
 

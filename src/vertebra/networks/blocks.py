@@ -7,7 +7,7 @@ of a weight matrix is the paper's w_j or v_j.
 
 import math
 from functools import partial
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ from vertebra.networks.activations import Activation, as_activation
 from vertebra.networks.divergence import kl
 from vertebra.networks.features import product
 from vertebra.networks.kernels import PRECISE, RBF, Dual, Kernel, Matern, log_positive
-from vertebra.networks.parameters import UNBUILT, Built, Fixed, overridden, working
+from vertebra.networks.parameters import UNBUILT, Built, Fixed, in_working_precision, overridden
 from vertebra.networks.posteriors import Posterior, check_posterior
 from vertebra.networks.priors import Prior, check_prior
 
@@ -57,8 +57,8 @@ class FunctionBlock(eqx.Module):
         check_prior(prior)
         self.posterior = posterior.init(r, d, prior=prior, live=live, rng=rng)
         self.prior = prior
-        self.bias = working(np.zeros(d)) if bias else None
-        self.live = None if live is None else Fixed(working(live))
+        self.bias = in_working_precision(np.zeros(d)) if bias else None
+        self.live = None if live is None else Fixed(in_working_precision(live))
 
     def __call__(self, phi: Float[Array, "r *batch"], *, key: PRNGKeyArray) -> Float[Array, "d *batch"]:
         """f for one draw of V, the same for every column."""
@@ -134,7 +134,7 @@ class RandomFeatureBlock(eqx.Module):
     base: Built[Fixed]
     offset: Fixed | None
 
-    residual: ClassVar[str | None] = None
+    residual = None
 
     def __init__(
         self,
@@ -184,18 +184,19 @@ class RandomFeatureBlock(eqx.Module):
         if self.degrees is not None and math.isfinite(self.degrees):
             # Student-t: a normal over √(χ²_k/k)
             base = base / np.sqrt(rng.chisquare(self.degrees, (n_draws, 1)) / self.degrees)
-        log_lengthscale = 0.5 * math.log(n_inputs) if self.log_lengthscale is None else np.asarray(self.log_lengthscale)
-        if np.ndim(log_lengthscale) == 1 and len(log_lengthscale) != n_inputs:
+        is_left_out = self.log_lengthscale is None
+        log_lengthscale = np.asarray(0.5 * math.log(n_inputs) if is_left_out else self.log_lengthscale)
+        if log_lengthscale.ndim == 1 and len(log_lengthscale) != n_inputs:
             raise ValueError(f"`lengthscale` must have one entry per input, {n_inputs}, got {len(log_lengthscale)}.")
         hold = (lambda array: array) if self.learn else Fixed
         return eqx.tree_at(
             lambda block: (block.base, block.offset, block.log_lengthscale, block.log_amplitude),
             self,
             (
-                Fixed(working(base)),
-                Fixed(working(rng.standard_normal(n_draws))) if self.bias else None,
-                hold(working(np.broadcast_to(log_lengthscale, (n_inputs,) if self.ard else ()))),
-                hold(working(np.asarray(self.log_amplitude))),
+                Fixed(in_working_precision(base)),
+                Fixed(in_working_precision(rng.standard_normal(n_draws))) if self.bias else None,
+                hold(in_working_precision(np.broadcast_to(log_lengthscale, (n_inputs,) if self.ard else ()))),
+                hold(in_working_precision(np.asarray(self.log_amplitude))),
             ),
             is_leaf=lambda leaf: leaf is None,
         )
@@ -267,7 +268,7 @@ class InducingPointBlock(eqx.Module):
         if jitter is not None and not jitter > 0.0:
             raise ValueError(f"`jitter` must be positive, got {jitter!r}.")
         self.r = r
-        self.kernel = RBF() if kernel is None else kernel  # pyright: ignore[reportCallIssue]
+        self.kernel = RBF() if kernel is None else kernel
         self.residual = residual
         self.jitter = jitter
         self.z = UNBUILT if z is None else z
@@ -280,9 +281,12 @@ class InducingPointBlock(eqx.Module):
             raise ValueError(f"`z` must have the shape {(self.r, n_inputs)}, got {z.shape}.")
         if not np.isfinite(z).all():
             raise ValueError("`z` must be finite, got missing or infinite values.")
-        kernel = jax.tree.map(lambda leaf: working(np.asarray(leaf)), self.kernel.init(n_inputs))
+        kernel = jax.tree.map(lambda leaf: in_working_precision(np.asarray(leaf)), self.kernel.init(n_inputs))
         return eqx.tree_at(
-            lambda block: (block.kernel, block.z), self, (kernel, working(z)), is_leaf=lambda leaf: leaf is None
+            lambda block: (block.kernel, block.z),
+            self,
+            (kernel, in_working_precision(z)),
+            is_leaf=lambda leaf: leaf is None,
         )
 
     def __call__(self, x: Float[Array, "n_inputs *batch"]) -> Float[Array, "r *batch"]:
@@ -310,7 +314,8 @@ def spread_points(rows: np.ndarray, r: int, *, rng: np.random.Generator) -> np.n
     distinct = np.unique(rows, axis=0)
     if len(distinct) > r:
         seed = int(rng.integers(2**31))
-        return KMeans(r, n_init=1, max_iter=20, random_state=seed).fit(rows).cluster_centers_
+        places = KMeans(r, n_init=1, max_iter=20, random_state=seed)  # pyright: ignore[reportArgumentType]
+        return places.fit(rows).cluster_centers_
     repeats = distinct[rng.integers(len(distinct), size=r - len(distinct))]
     spread = np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
     return np.concatenate([distinct, repeats + 0.1 * spread * rng.standard_normal(repeats.shape)])

@@ -13,7 +13,7 @@ from vertebra.networks.blocks import FunctionBlock, InducingPointBlock, spread_p
 from vertebra.networks.covariances import Full
 from vertebra.networks.layer import Layer
 from vertebra.networks.network import Network
-from vertebra.networks.parameters import Fixed, working
+from vertebra.networks.parameters import Fixed, in_working_precision
 from vertebra.networks.posteriors import Gaussian
 from vertebra.networks.skeleton import Skeleton
 from vertebra.networks.stack import Stack, features_of_nodes, pile
@@ -46,7 +46,7 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
             except ValueError as error:
                 raise ValueError(f"Node {node.name!r}: {error}") from None
     rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel().tolist())
-    h = None if x is None else working(_rows(x, skeleton.n_inputs, rng).T)[:, None]
+    h = None if x is None else in_working_precision(_rows(x, skeleton.n_inputs, rng).T)[:, None]
     sizes, parents, width, stacks = skeleton.sizes, skeleton.parents, 1, []
     activations: tuple[str, ...] = ("identity",) * skeleton.n_inputs
     for level, layer in enumerate(layers):
@@ -103,7 +103,9 @@ def _stacked(
     mean = None
     if layer.mean == "linear":
         skip = partial(_linear_mean, layer.width, n_inputs)
-        mean = Fixed(working(np.stack([skip(None)] * n_nodes if x is None else _per_node(x, n_nodes, shared, skip))))
+        mean = Fixed(
+            in_working_precision(np.stack([skip(None)] * n_nodes if x is None else _per_node(x, n_nodes, shared, skip)))
+        )
     features, n_features = [], n_inputs
     for position, block in enumerate(layer.features):
         places: Sequence[np.ndarray | None] = [None] * n_nodes
@@ -122,7 +124,9 @@ def _stacked(
     n_features *= n_nodes // n_blocks
     block = partial(FunctionBlock, layer.posterior, layer.prior, n_features, layer.width, bias=layer.bias, rng=rng)
     function = pile([block(live=None if live is None else live[i]) for i in range(n_blocks)])
-    log_noise = None if layer.noise is None else working(np.full((n_nodes, layer.width), np.log(layer.noise)))
+    log_noise = (
+        None if layer.noise is None else in_working_precision(np.full((n_nodes, layer.width), np.log(layer.noise)))
+    )
     return Stack(wiring, activations, tuple(features), function, mean, log_noise, n_nodes, layer.joint)
 
 

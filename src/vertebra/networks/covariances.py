@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vertebra.networks.features import over_features, product
-from vertebra.networks.parameters import UNBUILT, Built, working
+from vertebra.networks.parameters import UNBUILT, Built, in_working_precision
 
 
 class Full(eqx.Module):
@@ -22,7 +22,7 @@ class Full(eqx.Module):
     raw: Built[Float[Array, "d r r"]] = UNBUILT
 
     def init(self, sd: np.ndarray, *, rng: np.random.Generator) -> "Full":
-        return Full(working(np.log(sd)[:, :, None] * np.eye(sd.shape[1])))
+        return Full(in_working_precision(np.log(sd)[:, :, None] * np.eye(sd.shape[1])))
 
     @classmethod
     def of(cls, factor: Float[Array, "d r r"]) -> "Full":
@@ -66,7 +66,7 @@ class Diagonal(eqx.Module):
     log_sd: Built[Float[Array, "d r"]] = UNBUILT
 
     def init(self, sd: np.ndarray, *, rng: np.random.Generator) -> "Diagonal":
-        return Diagonal(working(np.log(sd)))
+        return Diagonal(in_working_precision(np.log(sd)))
 
     def root(self, noise: Float[Array, "d r"]) -> Float[Array, "d r"]:
         return jnp.exp(self.log_sd) * noise
@@ -103,7 +103,7 @@ class LowRank(eqx.Module):
     def init(self, sd: np.ndarray, *, rng: np.random.Generator) -> "LowRank":
         # Half of the variance in each part.
         directions = rng.standard_normal((*sd.shape, self.rank)) * sd[..., None] / math.sqrt(2.0 * self.rank)
-        return LowRank(self.rank, working(np.log(sd / math.sqrt(2.0))), working(directions))
+        return LowRank(self.rank, in_working_precision(np.log(sd / math.sqrt(2.0))), in_working_precision(directions))
 
     def root(self, noise: Float[Array, "d r_and_k"]) -> Float[Array, "d r"]:
         r = self.log_sd.shape[1]

@@ -160,6 +160,9 @@ class RBF(Stationary):
     0.61
     """
 
+    def __init__(self, lengthscale: ArrayLike | None = None, variance: float = 1.0, *, ard: bool = True):
+        super().__init__(lengthscale, variance, ard=ard)
+
     def correlation(self, difference):
         return jnp.exp(-0.5 * jnp.sum((difference / self.lengthscale) ** 2))
 

@@ -44,7 +44,7 @@ def _seed(seed: Array) -> UInt32[Array, " 2"]:
     return _fold(jnp.array([0x243F6A88, 0x85A308D3], dtype=jnp.uint32), seed)
 
 
-def _fold(key: UInt32[Array, " 2"], data: Array) -> UInt32[Array, " 2"]:
+def _fold(key: UInt32[Array, " 2"], data: int | Array) -> UInt32[Array, " 2"]:
     # Two words from a stream of their own: the key is moved away from the one that draws bits.
     data = jnp.asarray(data).astype(jnp.uint32)
     first = _words(key ^ np.uint32(0x13198A2E), data)

@@ -60,7 +60,7 @@ class Network(eqx.Module):
         h = x[:, None]
         for stack, (normal, coins) in zip(self.stacks[:-1], noise, strict=False):
             h, variance = stack.conditional(h, coins)
-            if variance is not None:
+            if variance is not None and normal is not None:
                 h = h + root(variance) * normal
         mean, variance = self.stacks[-1].conditional(h, noise[-1].coins)
         return self._total(mean), None if variance is None else self._total(variance)
@@ -112,11 +112,10 @@ class Network(eqx.Module):
         n_blocks, d, r = stack.function.posterior.mean.shape
         if sizes is None:
             shape = stack.n_nodes, d, r * n_blocks // stack.n_nodes
-            if jnp.shape(given) != shape:
-                raise ValueError(
-                    f"`weights[{level}]` must have the shape {shape}: nodes, d, r; got {jnp.shape(given)}."
-                )
-            return jnp.asarray(given)
+            v = jnp.asarray(given)
+            if v.shape != shape:
+                raise ValueError(f"`weights[{level}]` must have the shape {shape}: nodes, d, r; got {v.shape}.")
+            return v
         wanted, shapes = [(d, size) for size in sizes], [jnp.shape(v) for v in given]
         if shapes != wanted:
             raise ValueError(

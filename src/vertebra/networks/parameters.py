@@ -51,12 +51,12 @@ def overridden(thing: object, base: type, names: Collection[str] | None = None) 
     return sorted(own & (public if names is None else set(names)))
 
 
-def working(array: ArrayLike) -> Array:
+def in_working_precision(array: ArrayLike) -> Array:
     """The array on the device, in the working precision: float32, or float64 where JAX has it switched on."""
     return jnp.asarray(array, dtype=jnp.result_type(float))
 
 
-def double(tree: PyTree) -> PyTree:
+def in_double_precision(tree: PyTree) -> PyTree:
     """The same with its real arrays in double precision; to be called where JAX has it switched on."""
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, tree)
 

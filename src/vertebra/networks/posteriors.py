@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from vertebra.machine.checks import check_positive
 from vertebra.networks.covariances import Covariance, Diagonal, Full, LowRank
 from vertebra.networks.features import product
-from vertebra.networks.parameters import UNBUILT, Built, Fixed, working
+from vertebra.networks.parameters import UNBUILT, Built, Fixed, in_working_precision
 from vertebra.networks.priors import Prior, check_kind, initial_scale
 
 
@@ -58,10 +58,10 @@ class Gaussian(eqx.Module):
         exists = np.ones(r) if live is None else live
         covariance = self.covariance.init(np.full((d, r), self.sd * scale), rng=rng)
         if isinstance(covariance, LowRank):
-            directions = working(np.asarray(covariance.directions) * exists[:, None])
+            directions = in_working_precision(np.asarray(covariance.directions) * exists[:, None])
             covariance = LowRank(covariance.rank, covariance.log_sd, directions)
         mean = self.spread * scale * exists * rng.standard_normal((d, r))
-        return Gaussian(covariance, mean=working(mean))  # what it started from is no longer a part of it
+        return Gaussian(covariance, mean=in_working_precision(mean))  # what it started from is no longer a part of it
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
         d, r = self.mean.shape
@@ -93,7 +93,7 @@ class PointMass(eqx.Module):
         self, r: int, d: int, *, prior: Prior, live: np.ndarray | None = None, rng: np.random.Generator
     ) -> "PointMass":
         mean = self.spread * initial_scale(prior, r, live) * rng.standard_normal((d, r))
-        return PointMass(working(mean if live is None else mean * live))
+        return PointMass(in_working_precision(mean if live is None else mean * live))
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
         return jnp.asarray(self.mean)

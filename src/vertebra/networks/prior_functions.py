@@ -21,7 +21,7 @@ from vertebra.networks.blocks import BlockWithDual, FeatureBlock, InducingPointB
 from vertebra.networks.keys import fast
 from vertebra.networks.layer import Layer
 from vertebra.networks.network import Network
-from vertebra.networks.parameters import overridden, working
+from vertebra.networks.parameters import in_working_precision, overridden
 from vertebra.networks.posteriors import PointMass
 from vertebra.networks.priors import Normal
 from vertebra.networks.skeleton import Skeleton
@@ -36,8 +36,8 @@ def empirical_kernel(block: FeatureBlock, x: ArrayLike, x2: ArrayLike | None = N
     [[1.  0.6]
      [0.6 1. ]]
     """
-    rows = working(np.asarray(x))
-    others = rows if x2 is None else working(np.asarray(x2))
+    rows = in_working_precision(np.asarray(x))
+    others = rows if x2 is None else in_working_precision(np.asarray(x2))
     return block(rows.T).T @ block(others.T)
 
 
@@ -129,7 +129,9 @@ def dual_kernel(
         sizes = [max(map(len, parents)) * width, *(block.r for block in own)]
         kernels.append(tuple(block.dual(size) for block, size in zip(own, sizes, strict=False)))
         width = layer.width
-    return _dual_kernel(skeleton, tuple(layers), tuple(kernels), working(rows), working(others))
+    return _dual_kernel(
+        skeleton, tuple(layers), tuple(kernels), in_working_precision(rows), in_working_precision(others)
+    )
 
 
 def _blocks_with_dual(layer: Layer, level: int) -> list[BlockWithDual]:
@@ -204,4 +206,4 @@ def _times(scale, c):
 
 
 def _add(covariances):
-    return _Covariance(*(sum(parts) for parts in zip(*covariances, strict=True)))
+    return _Covariance(*(sum(parts[1:], start=parts[0]) for parts in zip(*covariances, strict=True)))

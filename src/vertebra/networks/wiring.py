@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from vertebra.networks.activations import as_activation
-from vertebra.networks.parameters import Fixed, working
+from vertebra.networks.parameters import Fixed, in_working_precision
 
 
 class Wiring(eqx.Module):
@@ -35,7 +35,7 @@ class Wiring(eqx.Module):
             self.index = jnp.asarray(np.array([read + (0,) * (self.n_parents - len(read)) for read in parents]))
             if any(len(read) < self.n_parents for read in parents):
                 counts = np.array([[len(read)] for read in parents])
-                self.live = Fixed(working(np.arange(self.n_parents) < counts))
+                self.live = Fixed(in_working_precision(np.arange(self.n_parents) < counts))
 
     def kept(self, nodes: Sequence[int], below: Sequence[int]) -> "Wiring":
         """The wiring of some nodes, which read nothing but the nodes `below`."""

@@ -17,18 +17,15 @@ MOST_LEVELS, MOST_SLICES = 40, 8
 # Values shown of an input with far tails; and, of positive ones, the largest over the smallest from which an axis of
 # powers shows more.
 N_FINE, LONG_TAIL = 200, 300.0
+SHOWN = ["strength", "lower", "upper", "sobol", "probability"]
 
 
 def charts(model: Model, k: int) -> dict[str, Any]:
     """Strengths and effects of one output: its strongest terms."""
     table = effects(model, output=k)
     strengths = [
-        {
-            "label": term_label(row.term),
-            "order": row.order,
-            **{name: float(getattr(row, name)) for name in ("strength", "lower", "upper", "sobol", "probability")},
-        }
-        for row in table.head(MOST_CHARTS).itertuples()
+        {"label": term_label(term), "order": len(term), **dict(zip(SHOWN, map(float, values), strict=True))}
+        for term, *values in table[["term", *SHOWN]].head(MOST_CHARTS).itertuples(index=False)
     ]
     drawn = [_effect(model, term, k) for term in table["term"].head(MOST_CHARTS)]
     return {"strengths": strengths, "effects": drawn}

@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from vertebra.effects.decomposition import decompose
 from vertebra.effects.posterior import NetworkPosterior
-from vertebra.likelihoods.densities import Gaussian, HeteroscedasticGaussian, StudentT
+from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.models.conformal import half_width
 from vertebra.models.model import Model
@@ -69,9 +69,9 @@ def tables(model: Model) -> dict[str, Any]:
     }
 
 
-def _scale(model: Model) -> Float[np.ndarray, " k"]:
-    """Of Gaussian noise, with what the page leaves out."""
-    scale = np.atleast_1d(np.asarray(model.likelihood.scale, np.float64))
+def _scale(model: Model, likelihood: Gaussian) -> Float[np.ndarray, " k"]:
+    """The sd of Gaussian noise, with what the page leaves out."""
+    scale = np.atleast_1d(np.asarray(likelihood.scale, np.float64))
     remainder = model.posterior.remainder
     return scale if remainder is None else np.hypot(scale, remainder.size)
 
@@ -181,7 +181,7 @@ def _shortened(root, features, least: float):
 def _least_variance(model: Model, k: int) -> float:
     """What the predictive variance holds besides that of f, on the model's scale."""
     if isinstance(model.likelihood, Gaussian):
-        return float(_scale(model)[k] ** 2)
+        return float(_scale(model, model.likelihood)[k] ** 2)
     return 0.02
 
 
@@ -223,7 +223,7 @@ def _likelihood(model: Model) -> dict[str, Any]:
     likelihood = model.likelihood
     record: dict[str, Any] = {"name": type(likelihood).__name__, "is_discrete": bool(likelihood.is_discrete)}
     if isinstance(likelihood, Gaussian):
-        record["scale"] = _scale(model).tolist()
+        record["scale"] = _scale(model, likelihood).tolist()
     elif isinstance(likelihood, StudentT | HeteroscedasticGaussian):
         record["scale"] = np.atleast_1d(np.exp(np.asarray(likelihood.log_scale, np.float64))).tolist()
     if isinstance(likelihood, StudentT):
@@ -231,7 +231,7 @@ def _likelihood(model: Model) -> dict[str, Any]:
     n = model.posterior.n_outputs
     points = Predictive(likelihood, np.zeros((1, n)), np.ones((1, n))).points(slice(None))[:, 0]
     record |= {"points": points.tolist(), "per_target": likelihood.latent_per_target}
-    if model.is_classifier:
+    if model.target.classes is not None:
         record["classes"] = [str(c) for c in model.target.classes]
     else:
         record |= {"y_mean": model.target.centre.tolist(), "y_scale": model.target.scale.tolist()}

@@ -9,20 +9,12 @@ Nothing is estimated here: every number drawn was in what was given.
 'strength'
 """
 
-from vertebra.plot.figures import (
-    calibration,
-    curve,
-    effect,
-    interactions,
-    levels,
-    skeleton,
-    slices,
-    sparsity,
-    strengths,
-    surface,
-    training,
-    waterfall,
-)
+from vertebra.plot.effects import curve, effect, levels
+from vertebra.plot.explanation import waterfall
+from vertebra.plot.fit import calibration, training
+from vertebra.plot.maps import slices, surface
+from vertebra.plot.structure import skeleton, sparsity
+from vertebra.plot.terms import interactions, strengths
 
 __all__ = [
     "calibration",

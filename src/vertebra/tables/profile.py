@@ -57,6 +57,19 @@ def profile(
     return Profile(len(matrix), float(weight.sum()), inputs, targets, weight @ y / weight.sum())
 
 
+def at_equal_ranks(
+    values: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"], n_steps: int
+) -> Float[np.ndarray, " steps"]:
+    """The values at equal steps of rank, from the least to the largest: quantiles at 0, …, 1.
+
+    Not np.quantile, though by definition it is the same: it divides the ranks by their last, which rounds, so that of
+    rows of equal weight, where a step ends with a row, it may take another row.
+    """
+    order = np.argsort(values, kind="stable")
+    upto = np.cumsum(weight[order])
+    return values[order][np.minimum(np.searchsorted(upto, np.linspace(0.0, upto[-1], n_steps)), len(order) - 1)]
+
+
 def copies_of(matrix: Float[np.ndarray, "n p"]) -> dict[int, int]:
     """The columns that are equal to one before them, gap for gap, and which that is."""
     first: dict[bytes, int] = {}

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vertebra.likelihoods.densities import Likelihood
-from vertebra.likelihoods.working import Classes, Plain, Working, left_out
+from vertebra.likelihoods import Likelihood
+from vertebra.likelihoods.gaussian_rows import left_out
+from vertebra.likelihoods.working_responses import Classes, Plain, Working
 from vertebra.tables.profile import copies_of
 from vertebra.terms.all_rows import MANY_ROWS, more_degrees, taken_to_all
 from vertebra.terms.evidence import basis_of

@@ -20,7 +20,7 @@ from vertebra.networks.features import product
 from vertebra.networks.kernels import PRECISE
 from vertebra.networks.layer import Layer
 from vertebra.networks.network import Network
-from vertebra.networks.parameters import Fixed, working
+from vertebra.networks.parameters import Fixed, in_working_precision
 from vertebra.networks.posteriors import Gaussian
 from vertebra.networks.priors import Normal
 from vertebra.networks.skeleton import additive
@@ -87,7 +87,7 @@ class BasisBlock(eqx.Module):
         self.r = len(index)
         self.tables = Tables(*(Fixed(each) for each in _stacked(shapes[: len(systems)], shapes)))
         self.index = Fixed(jnp.asarray(index, jnp.int32))
-        self.scale = Fixed(working(np.ones(len(index)) if scale is None else scale))
+        self.scale = Fixed(in_working_precision(np.ones(len(index)) if scale is None else scale))
 
     def init(self, n_inputs: int, *, rng: np.random.Generator) -> "BasisBlock":
         """The block itself; its arrays came with it."""
@@ -128,7 +128,9 @@ def network_of(terms: SumOfTerms) -> Network:
     mean = np.zeros((1, n_outputs, r * len(clusters)))
     mean[0][:, homes] = terms.means
     factors = np.stack([_factor(root, homes, mean.shape[2]) for root in terms.roots])[None]
-    posterior = jax.vmap(lambda m, f: Gaussian(Full.of(f), mean=m))(working(mean), working(factors))
+    posterior = jax.vmap(lambda m, f: Gaussian(Full.of(f), mean=m))(
+        in_working_precision(mean), in_working_precision(factors)
+    )
     return network.with_joint_top(posterior, Normal())
 
 
@@ -205,7 +207,7 @@ def _stacked(tables: Sequence[Tables], like: Sequence[Tables]) -> list[Array]:
         full = np.full((len(arrays), *shape), np.inf if name in ("breaks", "knots") else 0, arrays[0].dtype)
         for k, each in enumerate(arrays):
             full[(k, *(slice(n) for n in each.shape))] = each
-        stacked.append(jnp.asarray(full, jnp.int32) if full.dtype.kind == "i" else working(full))
+        stacked.append(jnp.asarray(full, jnp.int32) if full.dtype.kind == "i" else in_working_precision(full))
     return stacked
 
 

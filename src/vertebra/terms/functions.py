@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.interpolate import PchipInterpolator
 
+from vertebra.tables.profile import at_equal_ranks
 from vertebra.terms.polynomials import orthonormal
 from vertebra.terms.term import Term
 
@@ -181,18 +182,7 @@ def _quantiles(value, mass):
     distinct = np.unique(value)
     if len(distinct) < 2 * N_QUANTILES or np.abs(value - mean).max() <= SHORT_TAILS * sd:
         return np.zeros(0)
-    return _at_equal_steps(value, mass, N_QUANTILES)
-
-
-def _at_equal_steps(value, mass, n_steps: int) -> Float[np.ndarray, " steps"]:
-    """The values at equal steps of rank, from the least to the largest.
-
-    Not np.quantile, though it is the same by definition: it divides the ranks by their last, which rounds, and of rows
-    of equal weight, where a step ends with a row, another row is then taken than in models that were saved.
-    """
-    order = np.argsort(value, kind="stable")
-    upto = np.cumsum(mass[order])
-    return value[order][np.minimum(np.searchsorted(upto, np.linspace(0.0, upto[-1], n_steps)), len(order) - 1)]
+    return at_equal_ranks(value, mass, N_QUANTILES)
 
 
 def rank_curve(quantiles: Float[np.ndarray, " q"]) -> PchipInterpolator:
@@ -221,7 +211,7 @@ def _brownian(value, mass, n_rows):
         return _NO_FUNCTIONS
     knots = distinct
     if len(distinct) > 2 * N_KNOTS:
-        by_rows = np.unique(_at_equal_steps(value, mass, N_KNOTS))
+        by_rows = np.unique(at_equal_ranks(value, mass, N_KNOTS))
         # a heap of equal values must not hide the others: its share of the knots goes to distinct values
         spare = max(N_KNOTS - len(by_rows), 2)
         others = np.quantile(distinct, np.linspace(0.0, 1.0, spare), method="nearest")

@@ -21,7 +21,7 @@ from vertebra.networks.build import build
 from vertebra.networks.keys import fast
 from vertebra.networks.layer import Layer
 from vertebra.networks.network import Network
-from vertebra.networks.parameters import trainable, working
+from vertebra.networks.parameters import in_working_precision, trainable
 from vertebra.networks.posteriors import PointMass
 from vertebra.networks.priors import GroupLasso
 from vertebra.networks.skeleton import additive
@@ -74,12 +74,12 @@ def group_lasso_path(
     order = np.random.default_rng(np.asarray(jr.key_data(order_key)).ravel().tolist()).permutation(len(x))
     n_held = max(1, int(HELD_OUT * len(x)))
     held, train = order[:n_held], order[n_held:]
-    data = (working(x[train].T), working(y[train]))
-    strengths = working(np.asarray(sorted(penalties, reverse=True)))
+    data = (in_working_precision(x[train].T), in_working_precision(y[train]))
+    strengths = in_working_precision(np.asarray(sorted(penalties, reverse=True)))
     shape = (len(strengths), n_subnetworks, x.shape[1])
     networks = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(strengths), *jnp.shape(leaf))), network)
     settings = (n_steps, min(BATCH_SIZE, len(train)))
-    rates = working(learning_rate)
+    rates = in_working_precision(learning_rate)
     mesh, _ = mesh_for(len(strengths), 0)
     data, spread = everywhere(data, mesh), lambda tree: apart(tree, mesh)
     given: Any = spread(strengths), spread(jnp.ones(shape)), data, rates, fast(run_key)
@@ -90,7 +90,9 @@ def group_lasso_path(
     adaptive = jnp.where(norms > 0, scale / jnp.maximum(norms, 1e-6), 1e6)
     given = spread(strengths), spread(jnp.minimum(adaptive, 1e6)), data, rates, fast(run_key)
     networks = home(_run(settings, spread(networks), *given), mesh)
-    squares = np.asarray(_squared_errors(networks, working(x[held].T), working(y[held])), np.float64)
+    squares = np.asarray(
+        _squared_errors(networks, in_working_precision(x[held].T), in_working_precision(y[held])), np.float64
+    )
     loss, error = squares.mean(axis=1), squares.std(axis=1) / np.sqrt(len(held))
     best = int(np.argmin(loss))
     chosen = int(np.argmax(loss <= loss[best] + error[best]))
@@ -101,7 +103,7 @@ def group_lasso_path(
 def clusters_of(path: Path, x: Float[np.ndarray, "n p"]) -> tuple[Term, ...]:
     """What the sub-networks of the chosen network read, without those of no effect, repeated or inside others."""
     network = path.network
-    terms = np.asarray(eqx.filter_jit(_top_values)(network, working(x.T)))
+    terms = np.asarray(eqx.filter_jit(_top_values)(network, in_working_precision(x.T)))
     moves = terms.std(axis=-1) > NEGLIGIBLE * terms.sum(axis=0).std()
     reads = {
         tuple(np.flatnonzero(norms).tolist()) for norms, on in zip(path.norms[path.chosen], moves, strict=True) if on

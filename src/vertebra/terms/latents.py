@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.likelihoods.working import Plain, Response, Working, between
+from vertebra.likelihoods.gaussian_rows import Response, between
+from vertebra.likelihoods.working_responses import Plain, Working
 from vertebra.machine.threads import CHUNK
 from vertebra.terms.evidence import Basis, averaged, basis_of, with_constant
 from vertebra.terms.functions import DEGREE, System, Values, system_of

@@ -1,99 +1,53 @@
-"""Working responses: p(y | f) under the current q(f) as Gaussian rows, for iterated reweighting.
+"""Working responses of iterated reweighting: near f, every kind of noise gives Gaussian rows for those of a table.
 
-Each latent function has rows of its own, z with precision weights w. With the expected score and information under
-q(f_i) = N(m_i, v_i), w = E −∂² log p and w (z − m) = E ∂ log p, a weighted least-squares fit of z is a natural-gradient
-step on the ELBO, and where it comes to rest q is the best Gaussian (Opper & Archambeau). Unlike Laplace's
-approximation, which takes them at the mode, it holds up where classes can be told apart for certain. Latents of one
-target are taken as independent.
+What is not Gaussian is fitted by rounds of weighted least squares; `gaussian_rows` says why these come to rest at the
+best Gaussian q. Noise that has a scale or tails of its own learns them on the way.
 """
 
-import functools
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from functools import cache
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import expit, gammaln, log_expit, log_softmax, softmax
+from scipy.special import expit, softmax
 
+from vertebra.likelihoods.continuous import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.likelihoods.densities import (
-    Bernoulli,
-    Categorical,
-    Gaussian,
-    HeteroscedasticGaussian,
-    Likelihood,
-    Poisson,
-    StudentT,
-    normal_points,
+    IN_NUMPY,
+    bernoulli_log_prob,
+    categorical_log_prob,
+    log_scale_link,
+    poisson_log_prob,
+    student_log_prob,
 )
+from vertebra.likelihoods.discrete import Bernoulli, Categorical, Poisson
+from vertebra.likelihoods.gaussian_rows import Response, bounded
+from vertebra.likelihoods.likelihood import Likelihood
+from vertebra.likelihoods.quadrature import N_NODES, gauss_hermite, normal_points
 
-# The furthest that a row may ask its latent function to move at once: one with p ≈ 0 and y = 1 would ask for anything.
-STEP = 8.0
-# Points for means over f: of one latent function by Gauss and Hermite, of several by pairs of levels.
-N_NODES, N_POINTS = 20, 32
-# Weights below this share of their largest value tell nothing but rounding.
-LEAST_WEIGHT = 1e-6
-# A row that alone decides f at its place tells nothing about how well it would be predicted.
-MOST_LEVERAGE = 0.98
-# The tails of Student's noise that are tried.
+# Equally likely points for means over several latent functions: a power of two, and few, as every round goes over all.
+N_POINTS = 32
+# Shares of classes and mean counts at the start are at least this, so that their links are finite.
+LEAST_SHARE = 1e-3
+# Scales of noise are at least this, on a scale where targets have sd 1.
+LEAST_SCALE = 1e-6
+# The tails of Student's noise that are tried: from hardly a variance to nearly normal, and the one to start from.
 DEGREES = np.array([2.5, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0])
+FIRST_DEGREES = 5.0
+# Log rates of counts stay within this, and their variances: e^20 is more than is counted, and a round from further away
+# would not come back.
+MOST_LOG_RATE, MOST_VARIANCE = 20.0, 10.0
+# The slope of the link of a log variance is at least this, so that rows at its ends still move it.
+LEAST_SLOPE = 0.1
 
 
-class Response(NamedTuple):
-    """Rows of one latent function; without a noise variance this is learned."""
-
-    z: Float[np.ndarray, " n"]
-    w: Float[np.ndarray, " n"]
-    noise_variance: float | None
-
-
-@functools.cache
-def _nodes(n_latent: int):
-    """Points and weights for means over N(0, I): Gauss–Hermite, or so many equally likely points."""
+@cache
+def _rule(n_latent: int) -> tuple[Float[np.ndarray, "m latent"], Float[np.ndarray, " m"]]:
+    """Points and shares for means over N(0, I): Gauss–Hermite of one latent, else equally likely points."""
     if n_latent == 1:
-        nodes, weights = np.polynomial.hermite_e.hermegauss(N_NODES)
-        return nodes[:, None], weights / weights.sum()
+        nodes, shares = gauss_hermite(N_NODES[1])
+        return nodes[:, None], shares
     return normal_points(N_POINTS, n_latent), np.full(N_POINTS, 1.0 / N_POINTS)
-
-
-def bounded(f, score, information):
-    """z and w of a row with this score and information: w (z − f) is the score, so that the rest point stays.
-
-    Where a Newton step would go far, w is raised until it does not.
-    """
-    w = np.maximum(information, np.abs(score) / STEP)
-    w = np.maximum(w, LEAST_WEIGHT * w.max(axis=0))
-    return f + score / w, w
-
-
-def between(old: Response, new: Response, share: float) -> Response:
-    """A share of the way from one response to another, in natural parameters."""
-    w = old.w + share * (new.w - old.w)
-    wz = old.w * old.z + share * (new.w * new.z - old.w * old.z)
-    return Response(wz / np.where(w > 0.0, w, 1.0), w, new.noise_variance)
-
-
-def left_out(
-    mean: Float[np.ndarray, "n latent"],
-    variance: Float[np.ndarray, "n latent"],
-    conditional: Float[np.ndarray, "n latent"],
-    responses: Sequence[Response],
-    noise: Sequence[float],
-    weight: Float[np.ndarray, " n"],
-) -> tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]:
-    """Mean and variance of f at each row without it: its response, of precision w/σ², taken off q(f_i).
-
-    With the leverage h = Var f · w/σ², where the variance is `conditional` on the hyper-parameters: m₋ = m − (z − m)
-    h/(1 − h), v₋ = v/(1 − h). Exact for Gaussian noise, terms and hyper-parameters kept. Of a row of weight above 1,
-    which stands for several, one is left out and not all of them.
-    """
-    means, variances = [], []
-    for k, (response, own) in enumerate(zip(responses, noise, strict=True)):
-        one = response.w / np.maximum(weight, 1.0)
-        precision = one / (own if response.noise_variance is None else response.noise_variance)
-        h = np.clip(precision * conditional[:, k], 0.0, MOST_LEVERAGE)
-        means.append(mean[:, k] - (response.z - mean[:, k]) * h / (1.0 - h))
-        variances.append(variance[:, k] / (1.0 - h))
-    return np.stack(means, axis=1), np.stack(variances, axis=1)
 
 
 @runtime_checkable
@@ -145,16 +99,17 @@ class Classes:
         # all logits move at once, each by its own curvature p(1 − p), and the joint one is up to twice as large
         self.step = 1.0 if n_classes == 2 else 0.5
         self.n_classes, self.weight = n_classes, weight
+        self.codes = codes[:, None].astype(int)
         self.hits = (codes[:, None] == (np.arange(n_classes) if n_classes > 2 else 1)).astype(float)
 
     @property
     def start(self):
-        share = np.clip(self.weight @ self.hits / self.weight.sum(), 1e-3, 1.0 - 1e-3)
+        share = np.clip(self.weight @ self.hits / self.weight.sum(), LEAST_SHARE, 1.0 - LEAST_SHARE)
         return np.tile(np.log(share) - (np.log1p(-share) if self.n_classes == 2 else 0.0), (len(self.hits), 1))
 
     def responses(self, f, variance):
         p, information = 0.0, 0.0
-        for node, share in zip(*_nodes(f.shape[1]), strict=True):
+        for node, share in zip(*_rule(f.shape[1]), strict=True):
             at = f + np.sqrt(variance) * node
             each = expit(at) if self.n_classes == 2 else softmax(at, axis=1)
             p, information = p + share * each, information + share * each * (1.0 - each)
@@ -167,14 +122,10 @@ class Classes:
     def expected_log_prob(self, f, variance) -> float:
         """Σ E log p(y | f) over the rows, under q(f)."""
         total = 0.0
-        for node, share in zip(*_nodes(f.shape[1]), strict=True):
+        for node, share in zip(*_rule(f.shape[1]), strict=True):
             at = f + np.sqrt(variance) * node
-            log_p = (
-                log_expit(np.where(self.hits > 0, at, -at))
-                if self.n_classes == 2
-                else log_softmax(at, axis=1) * self.hits
-            )
-            total += share * float(self.weight @ log_p.sum(axis=1))
+            log_prob = bernoulli_log_prob if self.n_classes == 2 else categorical_log_prob
+            total += share * float(self.weight @ log_prob(at, self.codes, IN_NUMPY)[:, 0])
         return total
 
     def likelihood(self, noise):
@@ -192,17 +143,20 @@ class Counts:
     @property
     def start(self):
         mean = self.weight @ self.y / self.weight.sum()
-        return np.tile(np.log(np.maximum(mean, 1e-3)), (len(self.y), 1))
+        return np.tile(np.log(np.maximum(mean, LEAST_SHARE)), (len(self.y), 1))
 
     def responses(self, f, variance):
-        # E e^f = e^{m + v/2}
-        mu = np.exp(np.clip(f + 0.5 * np.minimum(variance, 10.0), -20.0, 20.0))
-        z, w = bounded(f, self.y - mu, mu)
+        rate = self._rate(f, variance)
+        z, w = bounded(f, self.y - rate, rate)
         return [Response(z[:, k], w[:, k] * self.weight, 1.0) for k in range(z.shape[1])]
 
     def expected_log_prob(self, f, variance):
-        mu = np.exp(np.clip(f + 0.5 * np.minimum(variance, 10.0), -20.0, 20.0))
-        return float(np.sum(self.weight @ (self.y * f - mu - gammaln(self.y + 1.0))))
+        return float(np.sum(self.weight @ poisson_log_prob(self.y, f, self._rate(f, variance), IN_NUMPY)))
+
+    @staticmethod
+    def _rate(f, variance):
+        # E e^f = e^{m + v/2}
+        return np.exp(np.clip(f + 0.5 * np.minimum(variance, MOST_VARIANCE), -MOST_LOG_RATE, MOST_LOG_RATE))
 
     def of(self, y, weight):
         return Counts(y, weight)
@@ -218,9 +172,10 @@ class HeavyTails:
 
     def __init__(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]):
         self.y, self.weight = y, weight
-        self.degrees, self.is_settled = 5.0, False
+        self.degrees, self.is_settled = FIRST_DEGREES, False
         away = np.abs(y - np.median(y, axis=0))
-        self.scale = np.maximum(np.median(away, axis=0) * 1.2, 1e-6)
+        # 1/0.73 if f were known, 0.73 the median of |t| at 5 degrees of freedom; 1.2 is a round number near it
+        self.scale = np.maximum(np.median(away, axis=0) * 1.2, LEAST_SCALE)
 
     @property
     def start(self):
@@ -230,8 +185,8 @@ class HeavyTails:
         square = (self.y - f) ** 2 + variance
         for _ in range(0 if self.is_settled else 3):
             each = (self.degrees + 1.0) / (self.degrees + square / self.scale**2)
-            self.scale = np.sqrt(self.weight @ (each * square) / self.weight.sum())
-            self.scale = np.maximum(self.scale, 1e-6)
+            scale = np.sqrt(self.weight @ (each * square) / self.weight.sum())
+            self.scale = np.maximum(scale, LEAST_SCALE)
         if not self.is_settled:
             self.degrees = float(DEGREES[np.argmax([self._log_prob(square, nu) for nu in DEGREES])])
         each = (self.degrees + 1.0) / (self.degrees + square / self.scale**2)
@@ -242,8 +197,7 @@ class HeavyTails:
 
     def _log_prob(self, square, nu):
         """Σ log p of rows so far off; of squares in the mean, Jensen's bound of it, which EM raises."""
-        constant = gammaln(0.5 * (nu + 1.0)) - gammaln(0.5 * nu) - 0.5 * np.log(nu)
-        each = constant - np.log(self.scale) - 0.5 * (nu + 1.0) * np.log1p(square / self.scale**2 / nu)
+        each = student_log_prob(square / self.scale**2, np.log(self.scale), nu, IN_NUMPY)
         return float(np.sum(self.weight @ each))
 
     def of(self, y, weight):
@@ -262,7 +216,7 @@ class UnevenNoise:
 
     def __init__(self, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]):
         self.y, self.weight = y, weight
-        self.scale = np.maximum(np.sqrt(weight @ (y - weight @ y / weight.sum()) ** 2 / weight.sum()), 1e-6)
+        self.scale = np.maximum(np.sqrt(weight @ (y - weight @ y / weight.sum()) ** 2 / weight.sum()), LEAST_SCALE)
 
     @property
     def start(self):
@@ -274,13 +228,14 @@ class UnevenNoise:
         """Of every target: y, the second function, the noise's variance, and the square of what is left."""
         for k, (y, scale) in enumerate(zip(self.y.T, self.scale, strict=True)):
             first, second = f[:, 2 * k], f[:, 2 * k + 1]
-            noise = scale**2 * np.exp(4.0 * np.tanh(0.25 * second))
+            noise = scale**2 * np.exp(2.0 * log_scale_link(second, IN_NUMPY))
             yield y, second, noise, (y - first) ** 2 + variance[:, 2 * k]
 
     def responses(self, f, variance):
         result = []
         for y, second, noise, square in self._rows(f, variance):
-            slope = np.maximum(1.0 - np.tanh(0.25 * second) ** 2, 0.1)
+            # of 4 tanh(f/4): 1 − tanh²(f/4)
+            slope = np.maximum(1.0 - (0.5 * log_scale_link(second, IN_NUMPY)) ** 2, LEAST_SLOPE)
             z, w = bounded(second, 0.5 * slope * (square / noise - 1.0), 0.5 * slope**2)
             result.append(Response(y, self.weight / noise, 1.0))
             result.append(Response(z, w * self.weight, 1.0))
@@ -288,7 +243,7 @@ class UnevenNoise:
 
     def expected_log_prob(self, f, variance):
         total = 0.0
-        for node, share in zip(*_nodes(1), strict=True):
+        for node, share in zip(*_rule(1), strict=True):
             at = f.copy()
             at[:, 1::2] += np.sqrt(variance[:, 1::2]) * node
             total -= 0.5 * share * sum(self.weight @ (np.log(n) + s / n) for _, _, n, s in self._rows(at, variance))

@@ -1,0 +1,234 @@
+"""The effect of one input: a curve of a number, or a bar for each level; and any effect by its kind."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from vertebra.plot.maps import slices, surface
+from vertebra.plot.marks import (
+    BLUE,
+    GREY,
+    SKY,
+    axes_for,
+    bars,
+    framed,
+    plain_text,
+    round_ticks,
+    size_in_points,
+    span_of,
+    with_unit,
+)
+from vertebra.plot.tables import check_columns, check_inputs, columns_of, is_numeric, n_inputs_of
+
+# Levels that a figure of usual height has room for.
+MOST_LEVELS = 20
+# Shares of the axes: of the tallest bar beneath a curve and what stays clear for it; of the longest beside levels.
+TALLEST, BENEATH = 0.12, 0.16
+LONGEST, AT_RIGHT = 0.15, 0.2
+
+
+def effect(
+    table: pd.DataFrame,
+    ax: Any = None,
+    *,
+    simultaneous: pd.DataFrame | None = None,
+    marginal: pd.DataFrame | None = None,
+    unit: str | None = None,
+) -> Any:
+    """One term, `model.effect(term)`: a `curve`, `levels`, a `surface` or `slices`, by its number and kind of inputs.
+
+    Columns of floats are numbers; text, booleans and integers are levels, as in what `model.effect` returns.
+    `simultaneous` and `marginal` are for terms of one input; `ax` is one Axes, or for two and three inputs several.
+
+    >>> ax = vb.plot.effect(model.effect("x3"))
+    >>> ax.get_xlabel()
+    'x3'
+    """
+    n_inputs = n_inputs_of(table)
+    if n_inputs == 1:
+        draw = curve if is_numeric(table.iloc[:, 0]) else levels
+        return draw(table, ax, simultaneous=simultaneous, marginal=marginal, unit=unit)
+    return surface(table, ax, unit=unit) if n_inputs == 2 else slices(table, ax, unit=unit)
+
+
+def curve(
+    table: pd.DataFrame,
+    ax: Axes | None = None,
+    *,
+    simultaneous: pd.DataFrame | None = None,
+    marginal: pd.DataFrame | None = None,
+    unit: str | None = None,
+) -> Axes:
+    """The effect of one number: mean, pointwise band, and the missing values apart at the right.
+
+    `simultaneous`: `model.effect(term, simultaneous=True)`, an outer band. `marginal`: the data as a histogram beneath,
+    columns lower, upper, share; the area of a bar is its share.
+
+    >>> outer = model.effect("x3", simultaneous=True)
+    >>> ax = vb.plot.curve(model.effect("x3"), simultaneous=outer, marginal=model.marginal("x3"), unit="kg")
+    """
+    check_inputs(table, 1)
+    _check_simultaneous(simultaneous, table)
+    ax = axes_for(ax, (4.8, 3.4))
+    x = np.asarray(table.iloc[:, 0], dtype=float)
+    mean, _, low, high = columns_of(table)
+    outer = (low, high) if simultaneous is None else columns_of(simultaneous)[2:]
+    there = ~np.isnan(x)
+    order = np.flatnonzero(there)[np.argsort(x[there], kind="stable")]
+
+    ax.axhline(0.0, color=GREY, ls=":", lw=1)
+    if simultaneous is not None:
+        ax.fill_between(x[order], outer[0][order], outer[1][order], color=SKY, alpha=0.25, lw=0, label="simultaneous")
+        for limit in outer:
+            ax.plot(x[order], limit[order], color=SKY, lw=0.8, ls="--")
+    ax.fill_between(x[order], low[order], high[order], color=SKY, alpha=0.55, lw=0, label="pointwise")
+    ax.plot(x[order], mean[order], color=BLUE, lw=1.8)
+
+    first, last = span_of(x[there])
+    if marginal is not None:
+        start, end = _histogram(ax, marginal)
+        first, last = min(first, start.min(initial=first)), max(last, end.max(initial=last))
+    margin = 0.02 * (last - first)
+    ax.set_xlim(first - margin, last + margin)
+    if not there.all():
+        _missing_point(ax, first, last, *(values[~there][0] for values in (mean, low, high, *outer)))
+    else:
+        ax.xaxis.set_major_locator(round_ticks())
+
+    bottom, top = span_of(np.concatenate([mean, low, high, *outer, [0.0]]))
+    room = 0.05 * (top - bottom)
+    ax.set_ylim(bottom - (room if marginal is None else _beside(BENEATH, top + room - bottom)), top + room)
+    ax.set(xlabel=plain_text(table.columns[0]), ylabel=with_unit("effect", unit))
+    if simultaneous is not None:
+        ax.legend(frameon=False, fontsize="small")
+    return framed(ax)
+
+
+def levels(
+    table: pd.DataFrame,
+    ax: Axes | None = None,
+    *,
+    simultaneous: pd.DataFrame | None = None,
+    marginal: pd.DataFrame | None = None,
+    unit: str | None = None,
+) -> Axes:
+    """The effect of each level of a category, in the order of the table; of more than 20, the highest and lowest 10.
+
+    `marginal`: columns level, share; light bars at the right, the longest for the commonest level.
+
+    >>> means = np.array([-1.0, 0.2, 0.8])
+    >>> table = pd.DataFrame({"city": ["Bonn", "Kiel", "Ulm"], "mean": means, "sd": 0.1})
+    >>> ax = vb.plot.levels(table.assign(lower=means - 0.2, upper=means + 0.2))
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['Bonn', 'Kiel', 'Ulm']
+    """
+    check_inputs(table, 1)
+    _check_simultaneous(simultaneous, table)
+    names = list(table.iloc[:, 0])
+    mean, _, low, high = columns_of(table)
+    shown, places = _shown_levels(mean)
+    ax = axes_for(ax, (4.8, 1.3 + 0.26 * max(len(shown), 3)))
+
+    ax.axvline(0.0, color=GREY, ls=":", lw=1)
+    bars(ax, mean[shown], low[shown], high[shown], places)
+    limits = [mean[shown], low[shown], high[shown], [0.0]]
+    if simultaneous is not None:
+        *_, outer_low, outer_high = columns_of(simultaneous)
+        limits += [outer_low[shown], outer_high[shown]]
+        ax.hlines(places, outer_low[shown], outer_high[shown], color=BLUE, lw=0.8, zorder=1.5)
+    left, right = span_of(np.concatenate(limits))
+    room = 0.05 * (right - left)
+    if marginal is not None:
+        _shares(ax, marginal, [names[i] for i in shown], places)
+    ax.set_xlim(left - room, right + (room if marginal is None else _beside(AT_RIGHT, right + room - left)))
+    label = plain_text(table.columns[0])
+    if len(shown) < len(names):
+        label += f": {MOST_LEVELS // 2} highest and {MOST_LEVELS // 2} lowest of {len(names)}"
+        ax.text(0.0, len(shown) / 2, "⋮ ", transform=ax.get_yaxis_transform(), ha="right", va="center")
+    ax.set_yticks(places, [plain_text(names[i], 28) for i in shown])
+    ax.set_ylim(places.max(initial=0.0) + 0.6, -0.6)
+    ax.tick_params(axis="y", length=0)
+    ax.xaxis.set_major_locator(round_ticks())
+    ax.set(xlabel=with_unit("effect", unit), ylabel=label)
+    if simultaneous is not None:
+        ax.set_title("thin: simultaneous", loc="left", fontsize="x-small", color=GREY)
+    return framed(ax)
+
+
+def _check_simultaneous(simultaneous: pd.DataFrame | None, table: pd.DataFrame) -> None:
+    if simultaneous is not None and not (
+        simultaneous.shape == table.shape and simultaneous.iloc[:, 0].equals(table.iloc[:, 0])
+    ):
+        raise ValueError(
+            "`simultaneous` must have the rows of `table`: `model.effect(term, simultaneous=True)` of the same term, "
+            f"got {simultaneous.shape} beside {table.shape}."
+        )
+
+
+def _beside(share: float, span: float) -> float:
+    """What to add to a span of values so that this share of the axes is beside them."""
+    return share / (1.0 - share) * span
+
+
+def _histogram(ax: Axes, marginal: pd.DataFrame) -> tuple[Float[np.ndarray, " bars"], Float[np.ndarray, " bars"]]:
+    """Where the data are, beneath a curve; returns where the bars start and end."""
+    check_columns(marginal, "marginal", ["lower", "upper", "share"])
+    start, end, share = (np.asarray(marginal[c], dtype=float) for c in ("lower", "upper", "share"))
+    if not np.all(end > start):
+        raise ValueError("`marginal` must have bars with `lower` below `upper`.")
+    density = share / (end - start)
+    ax.bar(
+        start,
+        TALLEST * density / max(density.max(initial=0.0), 1e-300),
+        end - start,
+        align="edge",
+        color="0.8",
+        edgecolor="white",
+        linewidth=0.4,
+        transform=ax.get_xaxis_transform(),
+        zorder=0,
+    )
+    return start, end
+
+
+def _shown_levels(mean: Float[np.ndarray, " levels"]) -> tuple[np.ndarray, Float[np.ndarray, " shown"]]:
+    """Which levels are shown, and where: all, or with an empty row for those left out the highest and the lowest."""
+    n, half = len(mean), MOST_LEVELS // 2
+    if n <= MOST_LEVELS:
+        return np.arange(n), np.arange(float(n))
+    order = np.argsort(-mean, kind="stable")
+    places = np.concatenate([np.arange(half), half + 1.0 + np.arange(half)])
+    return np.concatenate([order[:half], order[-half:]]), places
+
+
+def _shares(ax: Axes, marginal: pd.DataFrame, names: list[Any], places: Float[np.ndarray, " shown"]) -> None:
+    """How common each level is, at the right."""
+    check_columns(marginal, "marginal", ["level", "share"])
+    share = dict(zip(marginal["level"], np.asarray(marginal["share"], dtype=float), strict=True))
+    shares = np.array([share.get(name, 0.0) for name in names])
+    length = LONGEST * shares / max(shares.max(initial=0.0), 1e-300)
+    ax.barh(places, -length, 0.7, left=1.0, color="0.85", lw=0, transform=ax.get_yaxis_transform(), zorder=0)
+    ax.set_title("share of rows", loc="right", fontsize="x-small", color=GREY)
+
+
+def _missing_point(
+    ax: Axes, first: float, last: float, mean: float, low: float, high: float, outer_low: float, outer_high: float
+) -> None:
+    """The effect of a missing value, right of the numbers, with a tick of its own."""
+    span = last - first
+    place = last + 0.12 * span
+    ax.axvline(last + 0.04 * span, color="0.8", lw=0.8)
+    if (outer_low, outer_high) != (low, high):
+        ax.vlines(place, outer_low, outer_high, color=SKY, lw=1, ls="--")
+    ax.vlines(place, low, high, color=SKY, lw=3)
+    ax.plot([place], [mean], color=BLUE, marker="o", ms=4.5, ls="")
+    # The word is some 45 points wide.
+    clear = place - 1.3 * span * 45.0 / size_in_points(ax)[0]
+    n_ticks = min(max(ax.xaxis.get_tick_space() - 1, 2), 6)
+    ticks = [t for t in MaxNLocator(n_ticks, steps=[1, 2, 5, 10]).tick_values(first, last) if first <= t <= clear]
+    ax.set_xticks([*ticks, place], [*(f"{t:.10g}".replace("-", "−") for t in ticks), "missing"])
+    ax.set_xlim(ax.get_xlim()[0], place + 0.08 * span)
