@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from vertebra.effects.words import probability_words
 from vertebra.terms.term import term_label
 
 N_TERMS = 8
@@ -52,7 +53,7 @@ def _term_row(row: Any, largest: float) -> str:
         f"{row.strength:.4g}",
         f"{row.lower:.4g} to {row.upper:.4g}",
         f"{bar} {100.0 * row.sobol:.1f} %",
-        f"{row.probability:.3f}",
+        escape(probability_words(row.probability)),
     ]
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 

@@ -25,6 +25,7 @@ from vertebra.tables.encoding import Encoding
 from vertebra.tables.schema import Schema
 from vertebra.terms.evidence import Basis
 from vertebra.terms.functions import System, rank_curve
+from vertebra.terms.term import term_label
 
 # The operators' versions: of those needed, onnxruntime lacks Asinh alone in double precision.
 OPSET, ML_OPSET = 18, 2
@@ -165,7 +166,7 @@ def _write_terms(graph: _Graph, model: Model, names: Sequence[str]) -> dict[str,
     graph("MatMul", ones, origin + weights[:1], output=("intercept", k))
     named: dict[str, list[str]] = {}
     for term in dict.fromkeys(terms.terms()):
-        name = "term: " + " × ".join(map(names.__getitem__, term))
+        name = "term: " + term_label([names[i] for i in term], most=len(term))
         own = [b for b, block in enumerate(basis.blocks) if block.term == term]
         rows = np.concatenate([weights[1:][basis.slices[b]] for b in own])
         graph("MatMul", graph("Concat", *(products[b] for b in own), axis=1), rows, output=(name, k))
