@@ -246,7 +246,7 @@ def described(table: str, n_rows: int, x: Inputs, y: Target) -> list[str]:
         if re.fullmatch(r"Unnamed: \d+", name):
             lines.append(f"Hint: a column has no name. If it numbers the rows, leave it out: --drop '{name}'")
         elif kinds[name] == "category":
-            lines += _hint_of_text(name, x.frame[name].dropna().astype(str))
+            lines += _hint_of_text(name, pd.Series(x.frame[name].dropna().astype(str)))
     return lines
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 Frame = Any  # a pandas.DataFrame
+Bytes = io.BytesIO | gzip.GzipFile | io.BufferedReader
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq")
 # How a cell begins that spreadsheets run; a number may begin so too.
@@ -77,7 +78,7 @@ def _read_text(name: str, ending: str, shown: str) -> Frame:
 
     held = sys.stdin.buffer.read() if name == "-" else b""  # a pipe is read once, and may be looked at again
 
-    def begin() -> io.BufferedIOBase:
+    def begin() -> Bytes:
         if name == "-":
             return io.BytesIO(held)
         return gzip.open(name, "rb") if ending == ".csv.gz" else open(name, "rb")
@@ -134,7 +135,7 @@ class _Text(io.RawIOBase):
         return len(data)
 
 
-def _rows_of(begin: Callable[[], io.BufferedIOBase], separator: str) -> Iterator[tuple[int, list[str]]]:
+def _rows_of(begin: Callable[[], Bytes], separator: str) -> Iterator[tuple[int, list[str]]]:
     """The line that each row begins in, counted from 1, and its fields; the header first, blank lines left out."""
     limit = csv.field_size_limit(sys.maxsize)  # pandas has none
     try:

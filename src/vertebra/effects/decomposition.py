@@ -141,7 +141,8 @@ def _source(network: Network | FittedEstimator) -> tuple[Source, Callable[[Any],
     """What is taken apart, and how tables become what it reads."""
     if isinstance(network, Network):
         return NetworkSource(network), lambda rows: np.asarray(rows, dtype=float)
-    if not isinstance(network, FittedEstimator) or network.model_.posterior.source is None:
+    source = network.model_.posterior.source if isinstance(network, FittedEstimator) else None
+    if not isinstance(network, FittedEstimator) or source is None:
         raise ValueError(
             "`network` must be a network, or a fitted estimator whose f is a sum of terms or one network, got "
             f"{type(network).__name__}."
@@ -152,7 +153,7 @@ def _source(network: Network | FittedEstimator) -> tuple[Source, Callable[[Any],
         is_row = not hasattr(rows, "columns") and np.ndim(rows) == 1
         return model.x(np.asarray(rows, dtype=object).reshape(1, -1))[0] if is_row else model.x(rows)
 
-    return model.posterior.source, table
+    return source, table
 
 
 class _Measure(NamedTuple):

@@ -57,7 +57,7 @@ class _Additive(Explanations):
             raise ValueError(f'`structure` must be "tests" or "group_lasso", got {self.structure!r}.')
         check_count(n_subnetworks=self.n_subnetworks)
         is_warm = self.warm_start and self.__sklearn_is_fitted__()
-        return self._settings(SCHEMES_OF_TERMS, start=self.model_.found.clusters if is_warm else None)
+        return self._settings(SCHEMES_OF_TERMS, start=self.model_.sought.clusters if is_warm else None)
 
 
 class AdditiveRegressor(Regressor, _Additive):

@@ -65,7 +65,7 @@ def save(model: Model, params: Mapping[str, Any], path: str | os.PathLike[str]) 
     header["linear"] = linear_state(model.linear, arrays)
     if model.evaluation is not None:
         header["evaluation"] = evaluation_state(model.evaluation)
-    if model.is_classifier:
+    if model.target.classes is not None:
         header["classes"] = classes_state(model.target.classes)
     else:
         header["single"] = model.target.is_single

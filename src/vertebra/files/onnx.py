@@ -25,6 +25,7 @@ from vertebra.tables.encoding import Encoding
 from vertebra.tables.schema import Schema
 from vertebra.terms.evidence import Basis
 from vertebra.terms.functions import System, rank_curve
+from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import term_label
 
 # The operators' versions: of those needed, onnxruntime lacks Asinh alone in double precision.
@@ -59,23 +60,23 @@ def to_onnx(model: Model, path: str | os.PathLike[str]) -> None:
     - `probabilities`, of a classifier: a column per class, in the order of the metadata `classes`.
     - `intercept`, and `term: a`, `term: a × b` as `eval_terms` has them: together they sum to `mean`.
     """
-    _check(model)
+    checked = _checked(model)
     try:
         import onnx
     except ImportError:
         raise ImportError("`to_onnx` needs the package onnx, which is not there: pip install vertebra[onnx].") from None
     columns, names = model.schema.columns, _names([column.name for column in model.schema.columns])
     graph = _Graph(onnx)
-    terms = _write_terms(graph, model, names)
+    terms = _write_terms(graph, model, checked, names)
     metadata = {"inputs": {name: column.to_json() for name, column in zip(names, columns, strict=True)}, "terms": terms}
-    if model.is_classifier:
+    if model.target.classes is not None:
         metadata["classes"] = model.target.classes.tolist()
     inputs = {name: _is_text(column) for name, column in zip(names, columns, strict=True)}
     put(path, graph.serialised(inputs, metadata))
 
 
-def _check(model: Model) -> None:
-    """Refuses what has no closed form to write down."""
+def _checked(model: Model) -> SumOfTerms:
+    """The terms of a model; refuses what has no closed form to write down."""
     if model.found is None:
         raise ValueError(f"`model` must be an AdditiveRegressor or an AdditiveClassifier, got {model.kind}.")
     if model.posterior.remainder is not None:
@@ -148,9 +149,9 @@ def _names(wanted: Sequence[str]) -> list[str]:
     return sorted(taken, key=taken.__getitem__)
 
 
-def _write_terms(graph: _Graph, model: Model, names: Sequence[str]) -> dict[str, list[str]]:
+def _write_terms(graph: _Graph, model: Model, terms: SumOfTerms, names: Sequence[str]) -> dict[str, list[str]]:
     """All outputs; of those of terms, the inputs' names."""
-    columns, terms = model.schema.columns, model.posterior.terms
+    columns = model.schema.columns
     basis, k = terms.basis, terms.n_outputs
     values = _functions(graph, names, columns, model.encoding, basis)
     products = []
@@ -231,7 +232,7 @@ def _codes(graph: _Graph, name: str, column: Column) -> str:
     known = {word: code for word, code in zip(words, read, strict=True) if code != UNSEEN}
     n = len(column.levels)
     places = [n if np.isnan(code) else int(code) for code in known.values()]
-    settings = dict(keys_strings=list(known), values_int64s=places, default_int64=n + 1)
+    settings: dict[str, Any] = dict(keys_strings=list(known), values_int64s=places, default_int64=n + 1)
     return graph("Reshape", graph("LabelEncoder", name, domain="ai.onnx.ml", **settings), np.array([-1]))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from vertebra.effects.decomposition import N_DRAWS
-from vertebra.effects.posterior import Posterior, Remainder, TermsPosterior
+from vertebra.effects.posterior import EnsemblePosterior, Posterior, Remainder, TermsPosterior
 from vertebra.files.networks import networks_from, networks_state
 from vertebra.files.params import plain
 from vertebra.files.parts import encoding_from, encoding_state, term_from
@@ -23,16 +23,17 @@ SYSTEM_NUMBERS = ("n_levels", "low", "width", "observed")
 
 
 def posterior_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    if posterior.terms is None:
+        return networks_state(posterior, arrays)
     if (added := posterior.remainder) is not None:
         arrays |= {f"remainder/{name}": getattr(added, name) for name in (*REMAINDER_ARRAYS, "had_gaps")}
-        terms, networks = _terms_out(posterior, arrays), posterior_state(added.networks, arrays)
+        terms, networks = _terms_out(posterior.terms, posterior.seed, arrays), posterior_state(added.networks, arrays)
         encoding = encoding_state(added.encoding, arrays, "remainder/")
         return {"kind": "hybrid", "terms": terms, "networks": networks, "is_ordered": encoding}
-    return _terms_out(posterior, arrays) if posterior.terms is not None else networks_state(posterior, arrays)
+    return _terms_out(posterior.terms, posterior.seed, arrays)
 
 
-def _terms_out(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    terms = posterior.terms
+def _terms_out(terms: SumOfTerms, seed: int, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     basis = terms.basis
     for i, system in enumerate(basis.systems):
         arrays |= {f"system/{i}/{name}": getattr(system, name) for name in SYSTEM_ARRAYS}
@@ -41,7 +42,7 @@ def _terms_out(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str,
         arrays |= {f"mean/{k}": terms.means[k], f"root/{k}": terms.roots[k]}
     return {
         "kind": "terms",
-        "seed": posterior.seed,
+        "seed": seed,
         "systems": [{name: plain(getattr(s, name)) for name in SYSTEM_NUMBERS} for s in basis.systems],
         "terms": [list(map(int, block.term)) for block in basis.blocks],
         "n_outputs": terms.n_outputs,
@@ -78,7 +79,8 @@ def _hybrid_in(
     ordered = [claims.flag(each, "is_ordered") for each in claims.listed(value["is_ordered"], "is_ordered", p)]
     claims.demand(not any(ordered), "the remainder's is_ordered", "all false", ordered)
     networks = networks_from(value["networks"], arrays, p, n_outputs)
-    claims.demand(networks.kind == "ensemble", "the remainder", "of an ensemble", value["networks"])
+    if not isinstance(networks, EnsemblePosterior):
+        raise ValueError(f"the remainder must be of an ensemble, got {repr(value['networks'])[:100]}")
     encoded = [n > 0 for n in n_levels]
     encoding = encoding_from(arrays, n_levels, ordered, encoded=encoded, fill=True, place="remainder/")
     remainder = Remainder(

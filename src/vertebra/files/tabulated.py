@@ -19,6 +19,7 @@ from vertebra.models.model import Model
 from vertebra.serving import FORMAT, LARGEST
 from vertebra.tables.column import BOOLEAN_WORDS, MISSING_WORDS
 from vertebra.terms.evidence import Basis
+from vertebra.terms.functions import System
 from vertebra.terms.sum_of_terms import SumOfTerms
 
 # What may be left out of a term, as a share of all coefficients; and of a column between two steps, as a share of it.
@@ -51,7 +52,7 @@ def to_tables(model: Model, path: str | os.PathLike[str]) -> None:
     }
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     file = io.BytesIO()
-    np.savez(file, **arrays)
+    np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
     put(path, file.getvalue())
 
 
@@ -93,7 +94,7 @@ def _inputs(
     inputs, arrays = [], {}
     for i, column in enumerate(model.schema.columns):
         weights = np.concatenate([np.zeros((len(basis.systems[i].kind), 0)), *pieces[i]], axis=1)
-        low, step, values = _table(model, i, weights)
+        low, step, values = _table(model, basis.systems[i], i, weights)
         if not (np.abs(values) <= LARGEST).all():
             raise ValueError(
                 f"The tables of {column.name!r} must be within {LARGEST:g}, the range of single precision: fit `y` in "
@@ -129,9 +130,9 @@ def _products(tensor: np.ndarray, least: float) -> list[tuple[Float[np.ndarray, 
     return found
 
 
-def _table(model: Model, i: int, weights: Float[np.ndarray, "k n"]) -> tuple[float, float, np.ndarray]:
+def _table(model: Model, system: System, i: int, weights: Float[np.ndarray, "k n"]) -> tuple[float, float, np.ndarray]:
     """The lowest value, the step, and the functions at every step or level, at a missing value and an unseen level."""
-    system, column = model.posterior.terms.basis.systems[i], model.schema.columns[i]
+    column = model.schema.columns[i]
 
     def at(values) -> Float[np.ndarray, "m n"]:
         coded = np.full((len(values), len(model.schema.columns)), np.nan)

@@ -129,8 +129,8 @@ class Likelihood(eqx.Module):
         levels = checked_levels(q, f.dtype)
         moments = self.mean(f), jnp.sqrt(self.variance(f))
         rank = lambda y: jnp.mean(self.cdf(f, jnp.broadcast_to(y, (f.shape[0], *y.shape))), axis=0)  # noqa: E731
-        settings = dict(is_discrete=self.is_discrete, maths=IN_JAX)
-        return jax.lax.map(lambda level: quantile(rank, level, *moments, **settings), levels)
+        is_discrete = self.is_discrete
+        return jax.lax.map(lambda q: quantile(rank, q, *moments, is_discrete=is_discrete, maths=IN_JAX), levels)
 
     # What predictions ask for, of NumPy arrays in double precision. For a likelihood of one's own JAX answers; those
     # that are shipped compile nothing, whatever the number of rows.

@@ -306,7 +306,7 @@ class _Additive:
         new: Any = noise(both.said, y, rows.weight, kinds=("gaussian",))
         # targets without a remainder keep what they had
         likelihood = Gaussian(np.where(both.share > 0.0, new.scale, np.sqrt(found.noise)))
-        about = both.share, both.sizes, both.probability, np.isnan(x).any(axis=0)
+        about = both.share, both.sizes, both.probability, np.any(np.isnan(x), axis=0)
         return outcome._replace(
             posterior=TermsPosterior(found.terms, self.seed, Remainder(networks, encoding, *about)),
             likelihood=likelihood,

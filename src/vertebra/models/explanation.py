@@ -1,13 +1,14 @@
 """What an additive model knows: which terms are real, how strong, and what each adds, in the user's names and units."""
 
 import numbers
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from scipy.special import ndtri
 
+from vertebra.effects.posterior import PosteriorOfTerms
 from vertebra.machine.checks import check_level
 from vertebra.models.model import Model
 from vertebra.tables.schema import date
@@ -27,7 +28,7 @@ def effects(
     unit, latent = model.target.unit(output), latent_of(model, output)
     # Var f under the product measure is the sum of the squared strengths, draw by draw.
     variance = sum((s**2 for s in strengths.values()), start=np.zeros(()))
-    real = probabilities(model.found.structures[latent])
+    real = probabilities(model.sought.structures[latent])
     if (remainder := model.posterior.remainder) is not None:
         real[remainder.everything] = float(remainder.probability[latent])
     tails = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
@@ -58,7 +59,7 @@ def interactions(
     table = effects(model, level=level, baseline=baseline, output=output)
     if not 0.0 < fdr < 1.0:
         raise ValueError(f"`fdr` must be between 0 and 1, got {fdr!r}.")
-    kept = {model.named(term) for term in discoveries(model.found.structures[latent_of(model, output)], fdr)}
+    kept = {model.named(term) for term in discoveries(model.sought.structures[latent_of(model, output)], fdr)}
     return table.loc[np.array([term in kept for term in table["term"]], dtype=bool)].reset_index(drop=True)
 
 
@@ -92,7 +93,7 @@ def effect(
         coded[:, i] = grid.ravel()
     x = model.encoding(coded)
     latent, anchor = latent_of(model, output), _baseline(model, baseline)
-    curve = model.posterior.curve(wanted, [x[:, i] for i in wanted], latent, anchor)
+    curve = _taken_apart(model).curve(wanted, [x[:, i] for i in wanted], latent, anchor)
     low, high = curve.band(level, simultaneous=simultaneous)
     unit = model.target.unit(output)
     columns = [pd.Series(_shown(model, i, coded[:, i]), name=model.names[i]) for i in wanted]
@@ -104,7 +105,7 @@ def effect(
 
 def eval_terms(model: Model, X: Any, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
     """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it."""
-    local = model.posterior.local(model.x(X), latent_of(model, output), _baseline(model, baseline))
+    local = _taken_apart(model).local(model.x(X), latent_of(model, output), _baseline(model, baseline))
     unit = model.target.unit(output)
     table: dict[Any, Any] = {"intercept": model.target.origin(output) + unit * local.pop(()).mean}
     for term in sorted(local, key=lambda t: (len(t), t)):
@@ -118,7 +119,7 @@ def explain(model: Model, row: Any, level: float = 0.95, *, baseline: Any = None
     check_level(level)
     coded = model.schema.matrix(_one_row(row, "row", len(model.schema.sources)), model.kind)
     latent, anchor = latent_of(model, output), _baseline(model, baseline)
-    local = model.posterior.local(model.encoding(coded), latent, anchor, with_sd=True)
+    local = _taken_apart(model).local(model.encoding(coded), latent, anchor, with_sd=True)
     unit, width = model.target.unit(output), float(ndtri(0.5 + 0.5 * level))
     rows = []
     for term in sorted(local, key=lambda t: (len(t) > 0, -abs(local[t].mean[0]))):
@@ -135,8 +136,13 @@ def strengths_of(model: Model, baseline: Any, output: int) -> dict[Term, np.ndar
     latent, anchor = latent_of(model, output), _baseline(model, baseline)
     place = (latent, None if anchor is None else tuple(anchor))
     if place not in model.strengths:
-        model.strengths[place] = model.posterior.strengths(latent, anchor)
+        model.strengths[place] = _taken_apart(model).strengths(latent, anchor)
     return model.strengths[place]
+
+
+def _taken_apart(model: Model) -> PosteriorOfTerms:
+    """The posterior of an f that is a sum of terms: what estimators that explain themselves fit."""
+    return cast(PosteriorOfTerms, model.posterior)
 
 
 def latent_of(model: Model, output: int) -> int:

@@ -77,7 +77,14 @@ class Model:
     @property
     def clusters(self) -> list[tuple[str, ...]]:
         """The inputs of every cluster found."""
-        return [self.named(cluster) for cluster in self.found.clusters]
+        return [self.named(cluster) for cluster in self.sought.clusters]
+
+    @property
+    def sought(self) -> Found:
+        """What the search found, of a model whose terms were sought."""
+        if self.found is None:
+            raise AttributeError(f"{self.kind} seeks no terms.")
+        return self.found
 
     @property
     def skeleton(self) -> Skeleton:
@@ -125,7 +132,8 @@ class Model:
         """Mean and sd of f on the link scale."""
         mean, variance = self.posterior.moments(self.x(X))
         if self.is_classifier:
-            return tuple(part[:, 0] if part.shape[1] == 1 else part for part in (mean, np.sqrt(variance)))
+            sd = np.sqrt(variance)
+            return (mean[:, 0], sd[:, 0]) if mean.shape[1] == 1 else (mean, sd)
         each = self.likelihood.latent_per_target
         mean, sd = self.target.in_units(mean[:, ::each]), self.target.scale * np.sqrt(variance[:, ::each])
         return self.target.shaped(mean), self.target.shaped(sd)
@@ -133,8 +141,9 @@ class Model:
     def uncertainty(self, X: Any) -> tuple[Any, Any]:
         """The two parts of the sd of y: the noise, and the uncertainty of f."""
         predictive = self.predictive(X)
-        parts = np.sqrt(predictive.aleatoric()), np.sqrt(predictive.epistemic())
-        return tuple(self.target.shaped(self.target.scale * part) for part in parts)
+        noise, doubt = np.sqrt(predictive.aleatoric()), np.sqrt(predictive.epistemic())
+        scale, shaped = self.target.scale, self.target.shaped
+        return shaped(scale * noise), shaped(scale * doubt)
 
     def interval(self, X: Any, level: float) -> Any:
         """Lower and upper limits for y, (n, 2) or (n, 2, targets)."""
@@ -224,7 +233,8 @@ class Model:
 
 def position_in(names: list[str], name: Any) -> int:
     """The place of a name, or of a place."""
-    if isinstance(name, numbers.Integral) and 0 <= name < len(names):
+    is_place = isinstance(name, numbers.Integral) and 0 <= int(name) < len(names)
+    if is_place:
         return int(name)
     if name not in names:
         raise ValueError(f"Input {name!r} is not known: the inputs are {', '.join(names[:20])}.")

@@ -62,11 +62,10 @@ class Target:
 
     def codes(self, y: Any) -> np.ndarray:
         """The codes of known classes."""
-        codes = pd.Index(self.classes).get_indexer(pd.Index(np.asarray(y)))
+        classes = np.asarray(self.classes)
+        codes = pd.Index(classes).get_indexer(pd.Index(np.asarray(y)))
         if (codes < 0).any():
-            raise ValueError(
-                f"`y` must hold the classes {self.classes.tolist()}, got others in {(codes < 0).sum()} rows."
-            )
+            raise ValueError(f"`y` must hold the classes {classes.tolist()}, got others in {(codes < 0).sum()} rows.")
         return codes
 
 

@@ -36,12 +36,12 @@ def _effect(model: Model, term: tuple[str, ...], k: int) -> dict[str, Any] | Non
         return None
     positions = [model.position(name) for name in term]
     columns = [model.schema.columns[i] for i in positions]
-    fine = {"points": N_FINE} if len(term) == 1 and columns[0].tail > 0.0 else {}
-    table = effect(model, term, output=k, **fine)
+    points = N_FINE if len(term) == 1 and columns[0].tail > 0.0 else None
+    table = effect(model, term, output=k, points=points)
     mean, sd, lower, upper = (table.iloc[:, place].to_numpy(float) for place in range(-4, 0))
     names = [column.name for column in columns]
     if len(term) == 1:
-        outer = effect(model, term, simultaneous=True, output=k, **fine)
+        outer = effect(model, term, simultaneous=True, output=k, points=points)
         marginal = model.profile.inputs[positions[0]]
         bands = {"mean": mean, "lower": lower, "upper": upper}
         bands |= {"outer_lower": outer.iloc[:, -2].to_numpy(float), "outer_upper": outer.iloc[:, -1].to_numpy(float)}
@@ -54,7 +54,7 @@ def _effect(model: Model, term: tuple[str, ...], k: int) -> dict[str, Any] | Non
             record["x"] = [date(v) for v in record["x"]]
             record["bins"] = [[date(low), date(high), share] for low, high, share in record["bins"]]
         low, high = float(marginal.edges[0]), float(marginal.edges[-1])
-        return record | {"names": names, "log": bool(fine) and low > 0.0 and high > LONG_TAIL * low}
+        return record | {"names": names, "log": points is not None and low > 0.0 and high > LONG_TAIL * low}
     # the last input runs fastest; values that look alike may be different ones
     shape = tuple(len(values_of(model, i, N_SHOWN[len(term)], missing=False)) for i in positions)
     grids = [table.iloc[:, axis].to_numpy().reshape(shape) for axis in range(len(term))]

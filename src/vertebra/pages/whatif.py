@@ -6,7 +6,7 @@ columns as the variance of f needs, rounded to 16 bits. Networks that add to the
 """
 
 import base64
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax.random as jr
 import numpy as np
@@ -48,7 +48,7 @@ class Tabulated(NamedTuple):
 def tables(model: Model) -> dict[str, Any]:
     """All that a page needs to predict, as JSON can hold it."""
     terms = model.posterior.terms
-    found = _of_network(model, model.posterior) if terms is None else _of_terms(model, terms)
+    found = _of_network(model, cast(NetworkPosterior, model.posterior)) if terms is None else _of_terms(model, terms)
     rng = np.random.default_rng(0)
     features = _features(found, rng)
     outputs = []

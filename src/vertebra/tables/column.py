@@ -320,7 +320,7 @@ def _label(value: Any) -> Level:
     if isinstance(value, numbers.Integral) and not isinstance(value, np.timedelta64):
         return int(value)
     if isinstance(value, (numbers.Real, decimal.Decimal)) and math.isfinite(value):
-        whole = math.floor(value)
+        whole = int(value)  # pyright: ignore[reportArgumentType]
         return whole if value == whole else float(value)
     return str(value)
 

@@ -107,14 +107,14 @@ def fit_additive(
     that it had not seen. Where the rows are a sample, `everything` is all of them: terms are sought in the sample and
     fitted to all.
     """
-    n_levels = [0] * x.shape[1] if n_levels is None else n_levels
+    levels = [0] * x.shape[1] if n_levels is None else n_levels
     # what a copy says has been said, unless it is asked for
     idle = set(copies_of(x)) if clusters is None and within is None else set()
     if mains is Mains.LINES:
         clusters = [(i,) for i in range(x.shape[1]) if i not in idle]
     asked = Asked(None if clusters is None else subsets(clusters), within, enough=enough)
     more = 0 if everything is None else more_degrees(everything.n_rows)
-    task = _Task(x, weight, n_levels, working, mains, asked, idle, more, report)
+    task = _Task(x, weight, levels, working, mains, asked, idle, more, report)
     data = task.data(rough=False)
     start = _started(task, data)
     data, rows = _smooth_or_rough(task, data, start)
@@ -132,9 +132,7 @@ def fit_additive(
 
     def fitted(kept: Bool[np.ndarray, " n"]) -> tuple[SumOfTerms, Sequence[float]]:
         rows = x[kept], Plain(y[kept], weight[kept]), weight[kept]
-        part = fit_additive(
-            *rows, n_levels=n_levels, rng=rng, within=within, mains=mains, enough=enough, calibrate=False
-        )
+        part = fit_additive(*rows, n_levels=levels, rng=rng, within=within, mains=mains, enough=enough, calibrate=False)
         return part.terms, part.noise
 
     return _widened(found, overconfidence(x, y, weight, rng, fitted), working)
