@@ -107,14 +107,14 @@ def fit_additive(
     that it had not seen. Where the rows are a sample, `everything` is all of them: terms are sought in the sample and
     fitted to all.
     """
-    n_levels = [0] * x.shape[1] if n_levels is None else n_levels
     # what a copy says has been said, unless it is asked for
     idle = set(copies_of(x)) if clusters is None and within is None else set()
     if mains is Mains.LINES:
         clusters = [(i,) for i in range(x.shape[1]) if i not in idle]
     asked = Asked(None if clusters is None else subsets(clusters), within, enough=enough)
     more = 0 if everything is None else more_degrees(everything.n_rows)
-    task = _Task(x, weight, n_levels, working, mains, asked, idle, more, report)
+    levels = [0] * x.shape[1] if n_levels is None else n_levels
+    task = _Task(x, weight, levels, working, mains, asked, idle, more, report)
     data = task.data(rough=False)
     start = _started(task, data)
     data, rows = _smooth_or_rough(task, data, start)
