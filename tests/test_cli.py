@@ -1,6 +1,7 @@
 """The command line as its users meet it: good input, bad input, and the words for both."""
 
 import gzip
+import importlib.util
 import io
 import json
 import os
@@ -18,7 +19,9 @@ import pytest
 from typer.testing import CliRunner
 
 import vertebra as vb
-from vertebra.cli import app as cli
+from vertebra.cli import options
+from vertebra.cli.app import app
+from vertebra.cli.tablefile import encoded
 from vertebra.machine.control import Control
 from vertebra.models.networks import SCHEMES
 from vertebra.models.settings import LIKELIHOODS
@@ -31,7 +34,7 @@ HOSTILE = ["[bold]x[/]", "<script>alert(1)</script>", "two\nlines", "\x1b[31mred
 
 def run(*arguments, stdin=None, **more):
     """In this process: what an import costs is paid once."""
-    return CliRunner().invoke(cli.app, [str(each) for each in arguments], input=stdin, **more)
+    return CliRunner().invoke(app, [str(each) for each in arguments], input=stdin, **more)
 
 
 def start(*arguments, stdin=None):
@@ -192,9 +195,9 @@ def test_weights_are_those_of_the_rows(tmp_path):
 
 
 def test_the_names_of_likelihoods_and_schemes_are_all_there():
-    assert set(get_args(cli.Likelihood)) == {"auto", *LIKELIHOODS}
-    assert get_args(cli.Weights) == weighting.KINDS
-    assert set(get_args(cli.Scheme)) == {"auto", *SCHEMES} - {"deep_ensemble"}
+    assert set(get_args(options.Likelihood)) == {"auto", *LIKELIHOODS}
+    assert get_args(options.Weights) == weighting.KINDS
+    assert set(get_args(options.Scheme)) == {"auto", *SCHEMES} - {"deep_ensemble"}
 
 
 def test_a_folder_that_was_made_for_nothing_is_taken_away(folder, tmp_path):
@@ -254,7 +257,7 @@ def test_predict_reads_a_pipe_and_a_model_file(folder, rent):
 )
 def test_every_kind_of_table_is_read_and_written(ending, read, folder, rent, tmp_path):
     new = pd.read_csv(folder / "new.csv")
-    (tmp_path / f"in.{ending}").write_bytes(cli.encoded(new, f".{ending}"))
+    (tmp_path / f"in.{ending}").write_bytes(encoded(new, f".{ending}"))
     assert succeed("predict", rent[0], tmp_path / f"in.{ending}", "--out", tmp_path / f"out.{ending}") == ""
     expected = predicted(succeed("predict", rent[0], folder / "new.csv"))
     pd.testing.assert_frame_equal(read(tmp_path / f"out.{ending}"), expected, check_exact=True)
@@ -386,7 +389,7 @@ def test_report_is_written_beside_the_model_and_not_over_another(rent, tmp_path)
 
 
 def test_a_report_that_cannot_be_made_is_refused_before_any_work(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     line = refusal(2, "fit", folder / "flats.csv", "--target", "rent", "--out", tmp_path / "new")
     assert "pip install 'vertebra[report]', or leave the report out: --no-report." in line
     assert "a report needs plotly" in refusal(2, "demo", "--out", tmp_path / "new")
@@ -412,6 +415,7 @@ def test_demo_fits_prints_and_draws(tmp_path):
     assert "is there already" in refusal(2, "demo", "--out", tmp_path)
 
 
+@pytest.mark.slow
 def test_the_default_folder_of_the_demo_is_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo-output").mkdir()

@@ -1,6 +1,6 @@
 """The data of the demonstration."""
 
-from vertebra.cli.demo import example
+from vertebra.cli.embedded import example
 
 
 def test_the_classes_of_the_demo_have_names():

@@ -100,6 +100,7 @@ def test_every_scheme_trains_and_predicts_on_every_skeleton(scheme, kind, target
     assert score > baseline  # better than the best constant law
 
 
+@pytest.mark.everyday("mc_dropout", "random_features", "deep_kernel_learning", "inducing_points")
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_minibatch_elbo_is_unbiased(scheme, key):
     x, y = table("one", n=60)
@@ -124,6 +125,7 @@ def test_the_minibatch_elbo_is_unbiased(scheme, key):
     assert abs(full.mean() - mini.mean()) < 3 * error + 1e-3 * abs(full.mean()) / np.sqrt(n)
 
 
+@pytest.mark.everyday("mc_dropout", "inducing_points")
 @pytest.mark.parametrize("scheme", ["mc_dropout", "mean_field", "inducing_points"])
 def test_the_elbo_is_that_of_function_draws(scheme, key):
     """Row-wise draws and the exact expectation over the top layer change the variance of the estimate, not its mean."""
@@ -544,6 +546,7 @@ def shares(n, seed=0):
 
 
 # 200 rows are 224 on the device, the last of them padding; 256 are 256.
+@pytest.mark.everyday("200-plain", "200-weights")
 @pytest.mark.parametrize(
     ("n", "how"), [(200, "plain"), (256, "plain"), (200, "validation"), (200, "folds"), (200, "weights")]
 )
@@ -558,7 +561,8 @@ def test_a_likelihood_with_a_support_of_its_own_trains_at_any_number_of_rows(n, 
     assert float(fitted.likelihood.log_precision) > 0.1  # it learns: y is less spread than the uniform it starts at
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.everyday("targets apart")
+@pytest.mark.parametrize("apart", [False, True], ids=["whole rows", "targets apart"])
 def test_what_has_no_weight_is_as_if_it_were_not_there_in_the_elbo_and_its_gradient(apart, x64):
     rng = np.random.default_rng(0)
     x, y, weight = rng.normal(size=(40, 2)), rng.beta(2.0, 3.0, (40, 2)), rng.uniform(0.5, 2.0, (40, 2))

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 import vertebra as vb
-from vertebra.estimators import steps as fitting
 
 N_ROWS = 12
 
@@ -54,6 +53,8 @@ def models() -> dict:
         "ensemble": vb.SkeletonRegressor(widths=(2,), **steps).fit(x, y),
     }
     # few small networks: the file says how many there are, and how wide
+    from vertebra import fitting  # a module of 0.1, which wrote these files
+
     before = fitting.SCHEMES["deep_ensemble"], fitting.FEWEST_STEPS, fitting.MOST_STEPS
     fitting.SCHEMES["deep_ensemble"] = before[0] | {"widths": (12, 12), "n_restarts": 4, "folds": 2}
     fitting.FEWEST_STEPS = fitting.MOST_STEPS = 2500

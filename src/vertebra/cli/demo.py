@@ -1,58 +1,38 @@
-"""The demonstration: embedded data, and a figure of what was found in them."""
+"""`vertebra demo`: embedded data, fitted, drawn and reported."""
 
-import io
-from collections.abc import Callable, Sequence
-from typing import Any
+import pathlib
 
-import numpy as np
-import pandas as pd
-from sklearn.datasets import load_breast_cancer, load_diabetes
+from vertebra.cli.folder import EFFECTS_NAME, FIGURE_NAME, MODEL_NAME, REPORT_NAME, check_report, write_model
+from vertebra.cli.options import DemoFolderOption, ExampleOption, ForceOption
+from vertebra.cli.tablefile import new_files
+from vertebra.cli.terminal import console, say_effects, say_files, say_fit
 
-from vertebra import datasets, plot
-from vertebra.cli.roles import Target
-from vertebra.cli.terminal import N_SHOWN
+FOLDER = pathlib.Path("demo-output")
 
 
-def example(name: str) -> tuple[pd.DataFrame, Target, str, Callable[[Sequence[str]], float] | None]:
-    """Inputs, target, what they are, and the exact strength of a term where it is known."""
-    if name == "f1":
-        rows = datasets.synthetic("f1", 3000, seed=0)
-        x = pd.DataFrame(rows.x, columns=pd.Index([f"x{i}" for i in range(rows.x.shape[1])]))
-        strengths = datasets.f1.strengths()
-        words = "f(x) = 10 sin(π x0 x1) + 20 (x2 − ½)² + 10 x3 + 5 x4: 3000 rows of 10 inputs, noise of sd 1."
-        y = Target(["y"], rows.y, False, "numbers", "", 0)
-        return x, y, words, lambda term: strengths.get(tuple(int(each[1:]) for each in term), 0.0)
-    bunch: Any = load_diabetes(as_frame=True, scaled=False) if name == "diabetes" else load_breast_cancer(as_frame=True)
-    x = bunch.data
-    if name == "diabetes":
-        words = f"Progress of diabetes after a year: {len(x)} patients, {x.shape[1]} measurements."
-        return x, Target(["progress"], bunch.target.to_numpy(float), False, "numbers", "", 0), words, None
-    words = f"Breast cancer, malignant or benign: {len(x)} tumours, {x.shape[1]} measurements."
-    labels = np.array([str(each) for each in bunch.target_names])[bunch.target]
-    return x, Target(["diagnosis"], labels, True, "two values", "", 0), words, None
+def demo(data: ExampleOption = "f1", out: DemoFolderOption = FOLDER, force: ForceOption = False) -> None:
+    """Fit embedded data; print, draw and report its effects.
 
+    Writes the model, its effects as a table and as a figure, and the report. Takes less than a minute. The default
+    folder belongs to the demo: what it wrote there before is replaced.
+    """
+    check_report()
+    names = [MODEL_NAME, EFFECTS_NAME, FIGURE_NAME, REPORT_NAME]
+    with new_files(out, names, force=force or out == FOLDER) as files:
+        from vertebra.cli import answers
+        from vertebra.cli.embedded import example, figure_of
+        from vertebra.cli.holdout import fit_and_evaluate
+        from vertebra.machine import file as storage
 
-def figure_of(model: Any, found: pd.DataFrame) -> bytes:
-    """Main effects, the strongest interaction and all strengths, as a PNG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    terms = [tuple(term) for term in found["term"]]
-    pairs = [term for term in terms if len(term) == 2][:1]
-    mains = [term for term in terms if len(term) == 1][: 5 if pairs else 7]
-    figure, axes = plt.subplots(2, 4, figsize=(15, 7), layout="constrained")
-    left = list(axes.flat)
-    for term in mains:
-        outer = model.effect(term, simultaneous=True)
-        plot.effect(model.effect(term), left.pop(0), simultaneous=outer, marginal=model.marginal(term[0]))
-    for term in pairs:
-        plot.surface(model.effect(term), [left.pop(0), left.pop(0)])
-    plot.strengths(found, left.pop(0), most=N_SHOWN)
-    for axis in left:
-        axis.remove()
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=130)
-    plt.close(figure)
-    return picture.getvalue()
+        x, y, words, exact = example(data)
+        say = console()
+        say.print(words, soft_wrap=True)
+        model = fit_and_evaluate(say, x, y, None, dict(random_state=0), share=0.2)
+        found = answers.all_effects(model)
+        model_file, effects_file, figure_file, report_file = files
+        write_model(model, [model_file, effects_file, report_file], found)
+        storage.put(figure_file, figure_of(model, found))
+        say.print()
+        say_effects(say, found, exact=exact)
+        say_fit(say, model)
+        say_files(say, files)

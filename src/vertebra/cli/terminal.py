@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from vertebra.effects.words import probability_words
 from vertebra.terms.term import term_label
 
 Frame = Any  # a pandas.DataFrame
@@ -71,7 +72,7 @@ def say_effects(
                 f"{row['strength']:.4g}",
                 f"{row['lower']:.4g} – {row['upper']:.4g}",
                 f"{row['sobol']:.1%}",
-                "> 0.999" if row["probability"] > 0.999 else f"{row['probability']:.3f}",
+                probability_words(row["probability"]),
             ]
             table.add_row(*cells, *([f"{exact(row['term']):.4g}"] if exact else []))
         if i:

@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from vertebra.effects import notebook
 from vertebra.effects.grid import Axis, outer
-from vertebra.terms.term import Term
+from vertebra.terms.term import Term, term_label
 
 
 class Effect(NamedTuple):
@@ -55,7 +55,7 @@ class Effect(NamedTuple):
         return float(low), float(high)
 
     def _repr_html_(self) -> str:
-        label = " × ".join(f"x{i}" for i in self.term) or "the constant"
+        label = term_label([f"x{i}" for i in self.term]) or "the constant"
         return notebook.effect(
             label,
             self.strength,

@@ -81,7 +81,7 @@ def components(
     cluster: Term,
 ) -> dict[Term, Float[np.ndarray, "leading ..."]]:
     """Every I_T of the cluster's function by means along axes: values (leading, m_1, …, m_k) to arrays over T."""
-    parts = {(): values}
+    parts: dict[Term, np.ndarray] = {(): values}
     for i, axis in zip(cluster, grid, strict=True):
         split = {}
         for term, array in parts.items():

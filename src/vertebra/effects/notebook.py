@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from vertebra.effects.words import probability_words
 from vertebra.terms.term import term_label
 
 N_TERMS = 8
@@ -28,7 +29,7 @@ def answer(
     parts = [f"<b>{escape(name)}</b>: {escape(verdict)}"]
     parts += [f"<div>! {escape(warning)}</div>" for warning in warnings]
     if effects is not None and len(effects):
-        largest = max(float(effects["sobol"].max()), 1e-12)
+        largest = max(float(np.max(effects["sobol"])), 1e-12)
         rows = "".join(_term_row(row, largest) for row in effects.head(N_TERMS).itertuples())
         head = "".join(
             f"<th>{title}</th>" for title in ("term", "strength", "95 %", "share of the variance of f", "probability")
@@ -52,7 +53,7 @@ def _term_row(row: Any, largest: float) -> str:
         f"{row.strength:.4g}",
         f"{row.lower:.4g} to {row.upper:.4g}",
         f"{bar} {100.0 * row.sobol:.1f} %",
-        f"{row.probability:.3f}",
+        escape(probability_words(row.probability)),
     ]
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 

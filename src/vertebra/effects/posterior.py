@@ -4,7 +4,8 @@ All read rows of numbers and say what f is there, with draws; a sum of terms and
 strong, at points, at a row. What a sum of terms leaves out can be added by networks, its `remainder`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -55,6 +56,8 @@ class Posterior(Protocol):
     @property
     def widths(self) -> tuple[int, ...]: ...
     @property
+    def options(self) -> Mapping[str, Any]: ...
+    @property
     def arrays(self) -> dict[str, np.ndarray]: ...
     @property
     def remainder(self) -> "Remainder | None": ...
@@ -102,6 +105,7 @@ class TermsPosterior(NamedTuple):
     remainder: "Remainder | None" = None
 
     kind, scheme, widths, networks = "terms", "auto", (), ()
+    options = MappingProxyType({})
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -144,7 +148,7 @@ class TermsPosterior(NamedTuple):
     def local(self, x: Matrix, output: int, baseline: Row | None, *, with_sd: bool = False) -> dict[Term, Local]:
         weights = self.terms.weights(output)
         constant = weights.at(self.terms.part((), baseline).lift.sum(axis=0, keepdims=True))
-        result = {(): Local((), np.full(len(x), constant.mean), np.full(len(x), constant.sd))}
+        result: dict[Term, Local] = {(): Local((), np.full(len(x), constant.mean), np.full(len(x), constant.sd))}
         for term in self.terms.terms(baseline):
             part = self.terms.part(term, baseline)
             rows = self.terms.at(part, [x[:, i] for i in term])
@@ -179,6 +183,7 @@ class NetworkPosterior(NamedTuple):
     seed: int
     scheme: str
     widths: tuple[int, ...]  # d¹, …, d^L
+    options: Mapping[str, Any] = MappingProxyType({})  # of the scheme
 
     kind, terms, remainder = "network", None, None
 
@@ -236,9 +241,17 @@ class NetworkPosterior(NamedTuple):
         return Effect(term, (), effect.mean[index], effect.sd[index], effect.draws[(slice(None), *index)], effect.error)
 
     def local(self, x: Matrix, output: int, baseline: Row | None, *, with_sd: bool = False) -> dict[Term, Local]:
-        about = dict(key=jr.key(self.seed), baseline=baseline, output=output, n_draws=N_NETWORK_DRAWS)
         with jax.enable_x64(True):
-            return attribute(in_double_precision(self.network), x, self.rows, with_sd=with_sd, **about)
+            return attribute(
+                in_double_precision(self.network),
+                x,
+                self.rows,
+                key=jr.key(self.seed),
+                baseline=baseline,
+                output=output,
+                n_draws=N_NETWORK_DRAWS,
+                with_sd=with_sd,
+            )
 
 
 class EnsemblePosterior(NamedTuple):
@@ -249,6 +262,7 @@ class EnsemblePosterior(NamedTuple):
     seed: int
     scheme: str
     widths: tuple[int, ...]  # d¹, …, d^L
+    options: Mapping[str, Any] = MappingProxyType({})  # of the scheme
 
     kind, terms, remainder, source = "ensemble", None, None, None
 

@@ -1,4 +1,4 @@
-"""scikit-learn's interface: each estimator holds the record of its fit, and says what it is asked of it."""
+"""scikit-learn's interface: an estimator holds the record of its fit, and asks it."""
 
 from vertebra.estimators.additive import AdditiveClassifier, AdditiveRegressor
 from vertebra.estimators.loading import load

@@ -1,5 +1,6 @@
 """Networks as JSON and arrays, and back: built again, for the numbers of a file to take the place of their own."""
 
+import inspect
 from typing import Any
 
 import equinox as eqx
@@ -9,22 +10,29 @@ import jax.random as jr
 import numpy as np
 
 from vertebra.effects.posterior import EnsemblePosterior, NetworkPosterior, Posterior
-from vertebra.inference.conjugate import closed_form, has_closed_form, n_joint_features
-from vertebra.likelihoods import (
-    Gaussian,
-)
+from vertebra.inference.conjugate import n_joint_features, with_blank_top
 from vertebra.machine import claims
 from vertebra.machine.claims import Arrays
 from vertebra.models.networks import SCHEMES
 from vertebra.networks import schemes
 from vertebra.networks.build import build, least_size
 from vertebra.networks.network import Network
+from vertebra.networks.posteriors import Gaussian as GaussianPosterior
 from vertebra.networks.skeleton import Skeleton
 
 # Layers of a network: more would take minutes to compile.
 MOST_LAYERS = 200
 # Weights of a network, which reads numbers of sd 1 and says such: products of a few of these do not overflow.
 LARGEST_WEIGHT = 1e15
+# Options of a scheme: features of a block, of which a file has far fewer; and how far apart weights may begin.
+MOST_FEATURES, LARGEST_SPREAD = 1e6, 1e6
+# What the schemes of 0.1 were built with.
+OPTIONS_OF_0_1: dict[str, dict[str, Any]] = {
+    "mc_dropout": dict(rate=0.002),
+    "random_features": dict(r=100, activation="erf", posterior=GaussianPosterior(spread=0.0)),
+    "deep_random_features": dict(r=150, n_blocks=2, activation="erf"),
+    "inducing_points": dict(r=40),
+}
 
 
 def networks_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -41,13 +49,35 @@ def networks_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[
         "skeleton": str(networks[0].skeleton),
         "widths": list(posterior.widths),
         "joint": bool(networks[0].stacks[-1].joint),
+        "options": {name: _option_state(option) for name, option in posterior.options.items()},
+        "built": _built(networks[0]),
     }
+
+
+def _option_state(option: Any) -> Any:
+    return {"spread": option.spread} if isinstance(option, GaussianPosterior) else option
+
+
+def _option_from(option: Any, name: str) -> Any:
+    if name == "posterior":
+        spread = claims.record(option, "the option posterior", ("spread",))["spread"]
+        return GaussianPosterior(spread=claims.number(spread, "the option posterior", 0, LARGEST_SPREAD))
+    is_plain = isinstance(option, str | bool | int | float) and (
+        isinstance(option, str) or 0 <= option <= MOST_FEATURES
+    )
+    claims.demand(is_plain, f"the option {name}", "text, or a number that a scheme may have", option)
+    return option
+
+
+def _built(network: Network) -> str:
+    """All that the numbers of a network do not tell: kinds of blocks, activations, what is fixed."""
+    return repr(eqx.filter(network.stacks, eqx.is_array, inverse=True))
 
 
 def networks_from(value: Any, arrays: Arrays, n_inputs: int, n_outputs: int) -> NetworkPosterior | EnsemblePosterior:
     """One network or several alike, built again for the file's numbers to take the place of their own."""
     names = ("kind", "n_networks", "seed", "scheme", "skeleton", "widths", "joint")
-    claims.record(value, "the networks", names)
+    claims.record(value, "the networks", names, ("options", "built"))
     kind = claims.one_of(value["kind"], "the kind of the networks", ("network", "ensemble"))
     n_networks = claims.whole(value["n_networks"], "n_networks", 1 if kind == "network" else 2)
     claims.demand(kind == "ensemble" or n_networks == 1, "n_networks", "1 of a network", n_networks)
@@ -57,10 +87,23 @@ def networks_from(value: Any, arrays: Arrays, n_inputs: int, n_outputs: int) -> 
     like = _network_in(value, widths, joint, n_inputs, arrays.size("network/0/"))
     claims.demand(like.n_outputs == n_outputs, "the outputs of the networks", f"{n_outputs}", like.n_outputs)
     networks = tuple(_filled(like, arrays, f"network/{m}") for m in range(n_networks))
-    about = claims.whole(value["seed"], "the seed"), value["scheme"], tuple(widths)
+    if "built" in value and value["built"] != _built(networks[0]):
+        raise ValueError(
+            f"networks of the scheme {value['scheme']!r} as another version built them; predict with that one"
+        )
+    about = claims.whole(value["seed"], "the seed"), value["scheme"], tuple(widths), _options(value)
     if kind == "network":
         return NetworkPosterior(networks[0], arrays.take("rows", None, n_inputs), *about)
     return EnsemblePosterior(networks, arrays.take("factor", n_outputs, low=0.0), *about)
+
+
+def _options(value: dict) -> dict[str, Any]:
+    """The options that the scheme was built with; files of 0.1 do not tell them."""
+    if "options" not in value:
+        return OPTIONS_OF_0_1.get(value["scheme"], {})
+    known = inspect.signature(getattr(schemes, value["scheme"])).parameters
+    options = claims.record(value["options"], "the options of the scheme", (), known)
+    return {name: _option_from(option, name) for name, option in options.items() if name != "widths"}
 
 
 def _network_in(value: dict, widths: list[int], joint: bool, n_inputs: int, n_numbers: int) -> Network:
@@ -70,7 +113,7 @@ def _network_in(value: dict, widths: list[int], joint: bool, n_inputs: int, n_nu
     skeleton = Skeleton.from_text(claims.text(value["skeleton"], "the skeleton"))
     claims.demand(skeleton.n_inputs == n_inputs, "the inputs of the skeleton", f"{n_inputs}", skeleton.n_inputs)
     claims.demand(skeleton.depth == len(widths), "the widths", f"one for each of {skeleton.depth} layers", widths)
-    layers = getattr(schemes, scheme)(widths, **SCHEMES[scheme]["options"])
+    layers = getattr(schemes, scheme)(widths, **_options(value))
     least = least_size(skeleton, layers)
     claims.demand(least <= n_numbers, "the widths", f"those of a network of {n_numbers} numbers", widths)
     like = build(skeleton, layers, key=jr.key(0), x=np.zeros((2, skeleton.n_inputs)))
@@ -78,17 +121,7 @@ def _network_in(value: dict, widths: list[int], joint: bool, n_inputs: int, n_nu
         return like
     least = like.n_outputs * n_joint_features(like) ** 2
     claims.demand(least <= n_numbers, "the joint top", f"one of {n_numbers} numbers", least)
-    return _with_joint_top(like)
-
-
-def _with_joint_top(network: Network) -> Network:
-    """The same with a top layer of the closed form's shape, by way of it: the numbers do not matter."""
-    x = np.random.default_rng(0).standard_normal((4, network.skeleton.n_inputs))
-    y = np.zeros((4, network.n_outputs)) + np.arange(4.0)[:, None]
-    likelihood = Gaussian().init(y)
-    if not has_closed_form(network, likelihood):
-        raise ValueError("a joint top layer on a network that has none")
-    return closed_form(network, likelihood, x, y, np.ones((4, 1)))[0]
+    return with_blank_top(like)
 
 
 def _filled(like: Network, arrays: Arrays, prefix: str) -> Network:

@@ -25,6 +25,7 @@ from vertebra.tables.encoding import Encoding
 from vertebra.tables.schema import Schema
 from vertebra.terms.evidence import Basis
 from vertebra.terms.functions import System, rank_curve
+from vertebra.terms.term import term_label
 
 # The operators' versions: of those needed, onnxruntime lacks Asinh alone in double precision.
 OPSET, ML_OPSET = 18, 2
@@ -158,14 +159,14 @@ def _write_terms(graph: _Graph, model: Model, names: Sequence[str]) -> dict[str,
         own = zip(block.term, block.index.T, strict=True)
         factors = [graph("Gather", values[i], places, axis=1) for i, places in own]
         products.append(functools.reduce(lambda product, factor: graph("Mul", product, factor), factors))
-    unit, origin = (np.array([[of(output) for output in range(k)]]) for of in (model._unit, model._origin))
+    unit, origin = (np.array([[of(output) for output in range(k)]]) for of in (model.target.unit, model.target.origin))
     weights = unit * np.stack(terms.means, axis=1)
     # [N, 1] is the shape of every input
     ones = graph("Expand", np.ones((1, 1)), graph("Shape", names[0]))
     graph("MatMul", ones, origin + weights[:1], output=("intercept", k))
     named: dict[str, list[str]] = {}
     for term in dict.fromkeys(terms.terms()):
-        name = "term: " + " × ".join(map(names.__getitem__, term))
+        name = "term: " + term_label([names[i] for i in term], most=len(term))
         own = [b for b, block in enumerate(basis.blocks) if block.term == term]
         rows = np.concatenate([weights[1:][basis.slices[b]] for b in own])
         graph("MatMul", graph("Concat", *(products[b] for b in own), axis=1), rows, output=(name, k))

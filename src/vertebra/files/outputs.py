@@ -1,6 +1,6 @@
 """What a model says of rows, as a table with named columns: what files of predictions hold."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import pandas as pd
 
 from vertebra.models.explanation import eval_terms
 from vertebra.models.model import Model
+from vertebra.terms.term import term_in_files
 
 
 def predictions(
@@ -48,12 +49,9 @@ def predictions(
     return pd.DataFrame(columns)
 
 
-def joined(term: Iterable[str]) -> str:
-    """A term in files."""
-    return " & ".join(term)
-
-
 def term_columns(model: Model, x: pd.DataFrame, output: int) -> pd.DataFrame:
     """What each term adds to one output, and the intercept: columns are named by text."""
     parts = eval_terms(model, x, output=output)
-    return parts.set_axis([term if isinstance(term, str) else f"term:{joined(term)}" for term in parts.columns], axis=1)
+    return parts.set_axis(
+        [term if isinstance(term, str) else f"term:{term_in_files(term)}" for term in parts.columns], axis=1
+    )

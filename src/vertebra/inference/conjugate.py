@@ -25,6 +25,7 @@ from vertebra.networks.parameters import in_working_precision, overridden
 from vertebra.networks.posteriors import Gaussian
 from vertebra.networks.priors import Normal
 
+# Rows summed up at once: a round number; their features in double precision are some 64 MB at most.
 CHUNK = 4096
 # Eigenvectors of so many features take some seconds; `fit` does not start longer work unasked.
 MAX_FEATURES = 2000
@@ -86,6 +87,16 @@ def closed_form_of(
     return network.with_joint_top(jax.vmap(_gaussian)(mean, factor), Normal(prior_sd)), likelihood, evidence, n
 
 
+def with_blank_top(network: Network) -> Network:
+    """The network with a top layer of the closed form's shape, whose numbers are yet to be filled in."""
+    if not has_closed_form(network, GaussianLikelihood()):
+        raise ValueError("a joint top layer on a network that has none")
+    outputs, r = len(network.skeleton.outputs), n_joint_features(network)
+    d = network.n_outputs // outputs
+    mean, factor = jnp.zeros((outputs, d, r)), jnp.broadcast_to(jnp.eye(r), (outputs, d, r, r))
+    return network.with_joint_top(jax.vmap(_gaussian)(mean, factor), Normal(1.0))
+
+
 class _Problem(NamedTuple):
     """Bayesian linear regression of one target, in the eigenbasis of ΦᵀΦ = Q diag(values) Qᵀ."""
 
@@ -115,7 +126,8 @@ class _Problem(NamedTuple):
         return mean, upper * np.where(np.diagonal(upper) < 0, -1.0, 1.0)[:, None]
 
 
-def _problems(network, total, prior_sd) -> tuple[list[_Problem], float]:
+def _problems(network: Network, total: Callable[[Callable], Sums], prior_sd: float) -> tuple[list[_Problem], float]:
+    """One regression for each target, and how many rows there are."""
     outputs, d = len(network.skeleton.outputs), network.n_outputs // len(network.skeleton.outputs)
 
     def work(x, y, weight) -> Sums:
@@ -165,6 +177,7 @@ def _sums(phi, offset, left_out, y, weight):
 
 
 def _best_log_scale(problem: _Problem, start: float) -> float:
+    """log σ at the maximum of the evidence, sought a thousandfold (e⁷) either way of where it was."""
     result: Any = minimize_scalar(lambda s: -problem.evidence(s), bounds=(start - 7.0, start + 7.0), method="bounded")
     return float(result.x)
 

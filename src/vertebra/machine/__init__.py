@@ -1,1 +1,1 @@
-"""What the computer gives: cores, devices, processes, files written whole, checkpoints, progress and budgets."""
+"""What the computer gives: cores, devices, processes, whole files, checkpoints, progress."""

@@ -262,7 +262,7 @@ def _contents(file: BufferedReader, size: int) -> tuple[dict[str, str], dict[str
     for name, (dtype, shape) in places.items():
         arrays[name] = np.empty(shape, dtype)
         raw = _raw(arrays[name])
-        _demand(file.readinto(raw) == raw.size, "it was cut short while it was read")
+        _demand(file.readinto(raw) == raw.nbytes, "it was cut short while it was read")
     _demand(metadata["checksum"] == _checksum(metadata, arrays), "corrupted: its contents do not match its checksum")
     for name, array in arrays.items():
         if not _is_valid(array):
@@ -384,15 +384,15 @@ def _checked(name: str, array: np.ndarray) -> np.ndarray:
 
 def _is_valid(array: np.ndarray) -> bool:
     """NumPy takes each byte of a boolean array to be 0 or 1, and counts wrongly where it is not."""
-    return array.dtype != np.bool_ or bool((_raw(array) <= 1).all())
+    return array.dtype != np.bool_ or bool((array.view(np.uint8) <= 1).all())
 
 
 def _are_sizes(value: Any) -> bool:
     return isinstance(value, list) and all(type(n) is int and 0 <= n <= sys.maxsize for n in value)
 
 
-def _raw(array: np.ndarray) -> np.ndarray:
-    return array.ravel().view(np.uint8)
+def _raw(array: np.ndarray) -> memoryview:
+    return array.ravel().view(np.uint8).data
 
 
 def _checksum(metadata: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> str:

@@ -1,1 +1,1 @@
-"""A fit as one record: a table is read, searched, fitted and judged; the record predicts, explains and evaluates."""
+"""A fit as one record: a table is read, searched, fitted, judged; the record predicts and explains."""

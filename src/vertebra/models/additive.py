@@ -274,7 +274,7 @@ class _Additive:
         rows = marginal_rows(coded.x, read.rows.weight)
         notes, warnings = network_words(fitted)
         return outcome._replace(
-            posterior=NetworkPosterior(fitted.network, rows, self.seed, name, widths),
+            posterior=NetworkPosterior(fitted.network, rows, self.seed, name, widths, SCHEMES[name]["options"]),
             likelihood=fitted.likelihood,
             encoding=coded.encoding,
             notes=notes,

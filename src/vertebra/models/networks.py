@@ -116,7 +116,8 @@ def train(
 
 def ensemble_of(fitted: Fitted, shape: Shape, seed: int, x, y, weight) -> tuple[EnsemblePosterior, LeftOut]:
     """The networks as an ensemble, and what is said of every row by those that had not seen it."""
-    ensemble = EnsemblePosterior(fitted.networks, np.ones(y.shape[1]), seed, shape.scheme, shape.widths)
+    about = shape.scheme, shape.widths, SCHEMES[shape.scheme]["options"]
+    ensemble = EnsemblePosterior(fitted.networks, np.ones(y.shape[1]), seed, *about)
     said = left_out(*ensemble.members(x), np.stack(fitted.unseen))
     factor = doubt(said, y, weight)
     return ensemble._replace(factor=factor), said._replace(variance=factor * said.variance)

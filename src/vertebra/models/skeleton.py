@@ -57,7 +57,8 @@ def _fit(settings: Settings, read: Read, targets: Targets, likelihood: Likelihoo
     if control.ended:
         warnings.append(f"{control.why}: train longer for a better fit.")
     if scheme != "deep_ensemble":
-        posterior = NetworkPosterior(fitted.network, marginal_rows(x, rows.weight), seed, scheme, shape.widths)
+        about = seed, scheme, shape.widths, usual["options"]
+        posterior = NetworkPosterior(fitted.network, marginal_rows(x, rows.weight), *about)
         outcome = Outcome(posterior, fitted.likelihood, coded.encoding, rows, notes, warnings, ended=control.ended)
         return conclude(settings, read, outcome)
     posterior, said = ensemble_of(fitted, shape, seed, x, y, rows.weight)

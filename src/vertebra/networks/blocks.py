@@ -314,10 +314,12 @@ def spread_points(rows: np.ndarray, r: int, *, rng: np.random.Generator) -> np.n
     distinct = np.unique(rows, axis=0)
     if len(distinct) > r:
         seed = int(rng.integers(2**31))
+        # one start and few steps: training moves the points on
         places = KMeans(r, n_init=1, max_iter=20, random_state=seed)  # pyright: ignore[reportArgumentType]
         return places.fit(rows).cluster_centers_
     repeats = distinct[rng.integers(len(distinct), size=r - len(distinct))]
     spread = np.where(rows.std(axis=0) > 0, rows.std(axis=0), 1.0)
+    # a tenth of an input's sd, a round number: K(Z, Z) of equal points has no factor
     return np.concatenate([distinct, repeats + 0.1 * spread * rng.standard_normal(repeats.shape)])
 
 
@@ -347,7 +349,7 @@ def _inverse_cholesky(matrix: Float[Array, "r r"], jitter: Float[Array, ""]) -> 
 
     def failed(state):
         power, factor = state
-        return jnp.isnan(factor[-1, -1]) & (power < 7)
+        return jnp.isnan(factor[-1, -1]) & (power < 7)  # at most 10⁶ times the jitter
 
     return solve_triangular(jax.lax.while_loop(failed, attempt, attempt((0, matrix)))[1], eye, lower=True)
 

@@ -205,5 +205,5 @@ def _times(scale, c):
     return _Covariance(*(scale * part for part in c))
 
 
-def _add(covariances):
+def _add(covariances: list[_Covariance]) -> _Covariance:
     return _Covariance(*(sum(parts[1:], start=parts[0]) for parts in zip(*covariances, strict=True)))

@@ -1,4 +1,4 @@
-"""Figures of what a model knows: each takes a table or a record, draws it on an `ax`, and returns the `ax`.
+"""Figures of what a model knows: each draws a table or a record on an `ax`, and returns it.
 
 Nothing is estimated here: every number drawn was in what was given.
 

@@ -1,6 +1,7 @@
 """Which inputs reach which sub-network: the norms of the first layer, and the skeleton."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -94,7 +95,7 @@ def skeleton(
     spots = _spots(columns)
     reads = [{node.name: node.parents for node in layer} for layer in skeleton.layers]
     reads.append({output.name: output.parents for output in skeleton.outputs})
-    thin = dict(color=GREY, lw=0.9 if tallest < 10 else 0.5, zorder=1)
+    thin: dict[str, Any] = dict(color=GREY, lw=0.9 if tallest < 10 else 0.5, zorder=1)
     for i, parents in enumerate(reads, start=1):
         for members, spot in spots[i].items():
             below = {parent for name in members for parent in parents[name]}

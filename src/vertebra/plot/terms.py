@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -168,7 +169,7 @@ def _round_the_circle(terms: list[tuple[str, ...]], others: list[str]) -> list[s
 def _round_label(ax: Axes, label: str, angle: float, away: float, *, turned: bool) -> None:
     """A label outside the circle, `away` points from the place at `angle`; where `turned`, along the ray."""
     x, y = math.cos(angle), math.sin(angle)
-    style = dict(xytext=(away * x, away * y), textcoords="offset points", annotation_clip=False)
+    style: dict[str, Any] = dict(xytext=(away * x, away * y), textcoords="offset points", annotation_clip=False)
     if turned:
         side, turn = ("right", 180.0) if x < -1e-9 else ("left", 0.0)
         style |= dict(rotation=math.degrees(angle) + turn, rotation_mode="anchor", fontsize="small")

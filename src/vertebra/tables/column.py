@@ -118,7 +118,8 @@ class Column:
         demand(
             scaling["scale"] >= _TINY and scaling["tail"] >= 0.0, "a scale above 0 and a tail of at least 0", scaling
         )
-        return cls(**(d | scaling | {"levels": levels}))
+        record: dict[str, Any] = d | scaling | {"levels": levels}
+        return cls(**record)
 
 
 def describe(
@@ -319,7 +320,8 @@ def _label(value: Any) -> Level:
     if isinstance(value, numbers.Integral) and not isinstance(value, np.timedelta64):
         return int(value)
     if isinstance(value, (numbers.Real, decimal.Decimal)) and math.isfinite(value):
-        return int(value) if value == int(value) else float(value)
+        whole = math.floor(value)
+        return whole if value == whole else float(value)
     return str(value)
 
 

@@ -155,14 +155,15 @@ class Training:
 
     def _surveyed(self) -> Known | None:
         """What a run before this one had found, if one of these files could have."""
-        entry = None if self.checkpoint is None else self.checkpoint.get("survey")
+        kept = self.checkpoint
+        entry = None if kept is None else kept.get("survey")
         # a process that died before it kept them needs the others to find them again
-        if not all(cluster.gathered_json(entry is not None)) or entry is None:
+        if not all(cluster.gathered_json(entry is not None)) or kept is None or entry is None:
             return None
         try:
             return self._weighed(*from_entry(entry, *self._blank(), self._schema(), self.table.n_rows))
         except (ValueError, OSError, MemoryError) as error:  # pyarrow's own are of these
-            raise self.checkpoint.bad(f"its survey is not one of these files ({error})") from error
+            raise kept.bad(f"its survey is not one of these files ({error})") from error
 
     def weights(self, batch: Batch) -> Float[np.ndarray, " n"]:
         """The weight of each row; 0 where it has no target."""

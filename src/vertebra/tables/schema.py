@@ -209,7 +209,7 @@ def wanted_kinds(feature_types: Mapping | Sequence | None, sources: tuple[str, .
         return wanted
     if isinstance(feature_types, Mapping):
         for name, kind in feature_types.items():
-            is_position = isinstance(name, numbers.Integral) and 0 <= name < len(sources)
+            is_position = isinstance(name, numbers.Integral) and 0 <= int(name) < len(sources)
             if not is_position and name not in sources:
                 raise ValueError(f"`feature_types` must name columns of `X`, {', '.join(sources)}, got {name!r}.")
             wanted[int(name) if is_position else sources.index(name)] = kind

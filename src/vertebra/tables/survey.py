@@ -121,7 +121,7 @@ class Facts:
             values = read(series, [column])[0] if when is None else part_of(when, "time")
             seen = ~np.isnan(values)
             own.moments, own.has_missing = Moments.of(values[seen], weight[seen]), not seen.all()
-            if kind == "datetime":
+            if kind == "datetime" and when is not None:
                 for part in PARTS:
                     codes = part_of(when, part)[seen] if part != "time" else np.zeros(0)
                     if len(codes):

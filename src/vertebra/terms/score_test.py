@@ -7,6 +7,7 @@ y ~ N(0, V), V = σ²I + ΦSΦᵀ, their score u = Cᵀ V⁻¹ y is N(0, Λ) if 
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from jaxtyping import Float
@@ -109,7 +110,7 @@ def _log_bayes_factor(values: Float[np.ndarray, " k"], rotated: Float[np.ndarray
     sizes = np.geomspace(SMALLEST, LARGEST, N_SIZES) / values.max()
     gains = sizes[:, None] * values
     each = 0.5 * np.sum(rotated**2 / values * gains / (1.0 + gains) - np.log1p(gains), axis=1)
-    return float(logsumexp(each) - math.log(len(sizes)))
+    return float(cast(float, logsumexp(each)) - math.log(len(sizes)))
 
 
 def joint_p_value(model: Model, terms: Sequence[Term]) -> float:
@@ -228,7 +229,7 @@ def chi_square_tail(weights: Float[np.ndarray, " k"], q: float, freedom: float =
     inside = (0.0, top * (1.0 - 1e-12)) if slope(0.0) < 0 else (bottom * (1.0 - 1e-12), 0.0)
     if slope(inside[0]) * slope(inside[1]) > 0:
         return 1.0 if slope(0.0) > 0 else 0.0
-    z = brentq(slope, *inside, xtol=1e-14 * top, rtol=1e-12)
+    z = cast(float, brentq(slope, *inside, xtol=1e-14 * top, rtol=np.float64(1e-12)))
     k = -0.5 * np.sum(d * np.log1p(-2.0 * a * z))
     w = math.copysign(math.sqrt(max(2.0 * (z * x - k), TINY)), z)
     v = z * math.sqrt(np.sum(2.0 * d * a**2 / (1.0 - 2.0 * a * z) ** 2))

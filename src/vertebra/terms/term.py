@@ -26,7 +26,12 @@ def maximal(terms: Iterable[Term]) -> tuple[Term, ...]:
     return tuple(t for t in distinct if not any(set(t) < set(other) for other in distinct))
 
 
-def term_label(term: Sequence[str]) -> str:
-    """A term for people; of many inputs the first two, and how many more."""
-    shown = list(term) if len(term) <= MOST_NAMED else [*term[:2], f"{len(term) - 2} more"]
+def term_label(term: Sequence[str], most: int = MOST_NAMED) -> str:
+    """A term for people; of more than `most` inputs the first two, and how many more."""
+    shown = list(term) if len(term) <= most else [*term[:2], f"{len(term) - 2} more"]
     return " × ".join(shown)
+
+
+def term_in_files(term: Iterable[str]) -> str:
+    """A term in the tables that are written, all its inputs named, in letters that every program reads."""
+    return " & ".join(term)

@@ -1,4 +1,4 @@
-"""Draws the storeys of the package, and which imports from which, as docs/images/storeys.svg: `python docs/storeys.py`.
+"""Draws the storeys of the package, and which imports from which, as docs/images/storeys.svg: `python docs/hooks/storeys.py`.
 
 The order is that of tests/test_architecture.py, which holds the files to it, and compares the picture with the imports.
 """
@@ -9,10 +9,10 @@ import sys
 from collections import Counter
 from xml.sax.saxutils import escape
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 PICTURE = ROOT / "docs/images/storeys.svg"
 # Sizes in pixels: of a storey, of its name, of what it is, and of a column of dots.
-HEIGHT, NAME, WORDS, COLUMN = 44, 130, 610, 30
+HEIGHT, NAME, WORDS, COLUMN = 44, 130, 640, 30
 
 
 def imported(storeys, imports, room_of, package):
@@ -28,7 +28,7 @@ def imported(storeys, imports, room_of, package):
 def picture(storeys, found, package) -> str:
     """The storeys, the ground floor last; a dot where one imports from another, larger for more files."""
     names = list(storeys)
-    width, height = NAME + WORDS + COLUMN * (len(names) - 1) + 10, HEIGHT * len(names) + 100
+    width, height = NAME + WORDS + COLUMN * (len(names) - 1) + 50, HEIGHT * len(names) + 100
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
         f'<rect width="{width}" height="{height}" rx="8" fill="#ffffff"/>',

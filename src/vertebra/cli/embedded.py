@@ -1,0 +1,58 @@
+"""Embedded data for the demonstration, and a figure of what was found in them."""
+
+import io
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.datasets import load_breast_cancer, load_diabetes
+
+from vertebra import datasets, plot
+from vertebra.cli.roles import Target
+from vertebra.cli.terminal import N_SHOWN
+
+
+def example(name: str) -> tuple[pd.DataFrame, Target, str, Callable[[Sequence[str]], float] | None]:
+    """Inputs, target, what they are, and the exact strength of a term where it is known."""
+    if name == "f1":
+        rows = datasets.synthetic("f1", 3000, seed=0)
+        x = pd.DataFrame(rows.x, columns=pd.Index([f"x{i}" for i in range(rows.x.shape[1])]))
+        strengths = datasets.f1.strengths()
+        words = "f(x) = 10 sin(π x0 x1) + 20 (x2 − ½)² + 10 x3 + 5 x4: 3000 rows of 10 inputs, noise of sd 1."
+        y = Target(["y"], rows.y, False, "numbers", "", 0)
+        return x, y, words, lambda term: strengths.get(tuple(int(each[1:]) for each in term), 0.0)
+    bunch: Any = load_diabetes(as_frame=True, scaled=False) if name == "diabetes" else load_breast_cancer(as_frame=True)
+    x = bunch.data
+    if name == "diabetes":
+        words = f"Progress of diabetes after a year: {len(x)} patients, {x.shape[1]} measurements."
+        return x, Target(["progress"], bunch.target.to_numpy(float), False, "numbers", "", 0), words, None
+    words = f"Breast cancer, malignant or benign: {len(x)} tumours, {x.shape[1]} measurements."
+    labels = np.array([str(each) for each in bunch.target_names])[bunch.target]
+    return x, Target(["diagnosis"], labels, True, "two values", "", 0), words, None
+
+
+def figure_of(model: Any, found: pd.DataFrame) -> bytes:
+    """Main effects, the strongest interaction and all strengths, as a PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    terms = [tuple(term) for term in found["term"]]
+    pairs = [term for term in terms if len(term) == 2][:1]
+    mains = [term for term in terms if len(term) == 1][: 5 if pairs else 7]
+    figure, axes = plt.subplots(2, 4, figsize=(15, 7), layout="constrained")
+    left = list(axes.flat)
+    for term in mains:
+        outer = model.effect(term, simultaneous=True)
+        plot.effect(model.effect(term), left.pop(0), simultaneous=outer, marginal=model.marginal(term[0]))
+    for term in pairs:
+        plot.surface(model.effect(term), [left.pop(0), left.pop(0)])
+    plot.strengths(found, left.pop(0), most=N_SHOWN)
+    for axis in left:
+        axis.remove()
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=130)
+    plt.close(figure)
+    return picture.getvalue()

@@ -1,0 +1,225 @@
+"""`vertebra fit`: from a table to a model, its effects and a report."""
+
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+from vertebra.cli.folder import CHECKPOINT_NAME, EFFECTS_NAME, MODEL_NAME, REPORT_NAME, check_report, write_model
+from vertebra.cli.options import (
+    BudgetOption,
+    ConformalOption,
+    CoordinatorOption,
+    DropOption,
+    FolderOption,
+    ForceOption,
+    HoldoutOption,
+    JsonOption,
+    KindsOption,
+    Likelihood,
+    LikelihoodOption,
+    MemoryOption,
+    NoReportOption,
+    ProcessesOption,
+    ProcessOption,
+    QuietOption,
+    RawTextOption,
+    Scheme,
+    SchemeOption,
+    SeedOption,
+    TablePath,
+    TargetOption,
+    Task,
+    TaskOption,
+    WeightOption,
+    Weights,
+    WeightsOption,
+)
+from vertebra.cli.tablefile import Refused, is_large, new_files, read_table, some_rows
+from vertebra.cli.terminal import console, print_json, say_effects, say_files, say_fit, say_lines
+
+MOST_HELD_OUT = 0.9  # a first fit needs rows too
+LARGEST_SEED = 2**32 - 1  # NumPy's
+
+
+def fit(
+    table: TablePath,
+    target: TargetOption,
+    out: FolderOption,
+    task: TaskOption = "auto",
+    drop: DropOption = None,
+    weight: WeightOption = None,
+    weights: WeightsOption = "auto",
+    kinds: KindsOption = None,
+    likelihood: LikelihoodOption = "auto",
+    scheme: SchemeOption = "auto",
+    conformal: ConformalOption = False,
+    time_budget: BudgetOption = None,
+    holdout: HoldoutOption = 0.2,
+    seed: SeedOption = 0,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    no_report: NoReportOption = False,
+    raw_text: RawTextOption = False,
+    memory: MemoryOption = None,
+    coordinator: CoordinatorOption = None,
+    processes: ProcessesOption = None,
+    process: ProcessOption = None,
+) -> None:
+    """Fit a table; write the model, its effects and a report.
+
+    Writes DIR/model.vertebra, DIR/effects.csv and DIR/report.html. Text, categories, dates and gaps need no
+    preparation. Rows without a target are left out. Ctrl-C ends the search, and keeps what was found. A folder of
+    Parquet files, or a big one, is read some rows at a time: its accuracy is of each row left out in turn, and after a
+    kill the same command goes on where it was (DIR/checkpoint.vertebra).
+    """
+    asked = Asked(**locals())
+    _check(asked)
+    names = [MODEL_NAME, EFFECTS_NAME, *([] if no_report else [REPORT_NAME])]
+    writes = coordinator is None or _join(coordinator, processes, process)
+    with new_files(out, names, force=force or not writes, is_shared=coordinator is not None) as files:
+        say = console(quiet or as_json)
+        fitted = _fitted(asked, say)
+        if fitted is not None:
+            _write(asked, fitted, files, say)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a fit was asked for: the arguments of `fit`."""
+
+    table: str
+    target: list[str]
+    out: pathlib.Path
+    task: Task
+    drop: list[str] | None
+    weight: str | None
+    weights: Weights
+    kinds: list[str] | None
+    likelihood: Likelihood
+    scheme: Scheme
+    conformal: bool
+    time_budget: float | None
+    holdout: float
+    seed: int
+    force: bool
+    as_json: bool
+    quiet: bool
+    no_report: bool
+    raw_text: bool
+    memory: float | None
+    coordinator: str | None
+    processes: int | None
+    process: int | None
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the table is read some rows at a time."""
+        return self.memory is not None or is_large(self.table)
+
+
+class Fitted(NamedTuple):
+    """A model, what it predicts, and how many rows the table has."""
+
+    model: Any
+    target: Any  # a vertebra.cli.roles.Target
+    n_rows: int
+
+
+def _check(asked: Asked) -> None:
+    """Refuses before any work what could not be done."""
+    if not 0.0 <= asked.holdout <= MOST_HELD_OUT:
+        raise Refused(f"--holdout must be a share from 0 to {MOST_HELD_OUT:g}, got {asked.holdout:g}.")
+    if asked.time_budget is not None and not asked.time_budget > 0.0:
+        raise Refused(f"--time-budget must be a number of seconds above 0, got {asked.time_budget:g}.")
+    if not 0 <= asked.seed <= LARGEST_SEED:
+        raise Refused(f"--seed must be a whole number from 0 to {LARGEST_SEED}, got {asked.seed}.")
+    if not asked.no_report:
+        check_report(", or leave the report out: --no-report")
+    if asked.coordinator is None:
+        if asked.processes is not None or asked.process is not None:
+            raise Refused("--processes and --process need --coordinator HOST:PORT.")
+    elif not asked.is_streamed:
+        raise Refused("--coordinator is for tables that are read some rows at a time: give --memory too.")
+    elif asked.time_budget is not None:
+        raise Refused("--time-budget is for one process: several would not end together.")
+
+
+def _join(coordinator: str, processes: int | None, process: int | None) -> bool:
+    """Joins the processes of a fit; whether this is the one that writes."""
+    from vertebra.machine import cluster
+
+    try:
+        if coordinator == "cluster":
+            cluster.connect()
+        else:
+            cluster.connect(coordinator, processes, process)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    return cluster.is_first()
+
+
+def _fitted(asked: Asked, say: Console) -> Fitted | None:
+    """Reads and fits; nothing for processes but the first."""
+    frame = some_rows(asked.table) if asked.is_streamed else read_table(asked.table)
+    from vertebra.cli import roles
+    from vertebra.cli.holdout import fit_and_evaluate, fit_files
+
+    given = asked.target, asked.drop or [], asked.weight, asked.kinds or [], asked.task
+    x, y, row_weight = roles.choose(frame, asked.table, *given, is_sample=asked.is_streamed)
+    settings = _settings(asked, y, x.kinds)
+    if not asked.is_streamed:
+        say_lines(say, roles.described(asked.table, len(frame), x, y))
+        model = fit_and_evaluate(say, x.frame, y, row_weight, settings, share=asked.holdout, budget=asked.time_budget)
+        return Fitted(model, y, len(frame))
+    columns = [*x.frame.columns, *y.names, *([asked.weight] if asked.weight else [])]
+    settings |= dict(checkpoint=asked.out / CHECKPOINT_NAME, time_budget=asked.time_budget)
+    model, n_rows = fit_files(say, asked.table, columns, y, asked.weight, settings, asked.memory)
+    if model is None:
+        return None
+    say_lines(say, roles.described(asked.table, n_rows, x, y))
+    return Fitted(model, y, n_rows)
+
+
+def _settings(asked: Asked, y: Any, kinds: dict[str, str]) -> dict[str, Any]:
+    """The arguments of the estimator."""
+    settings: dict[str, Any] = dict(
+        scheme=asked.scheme, feature_types=kinds or None, weights=asked.weights, random_state=asked.seed
+    )
+    if not y.is_class:
+        return settings | dict(likelihood=asked.likelihood, conformal=asked.conformal)
+    if asked.likelihood != "auto" or asked.conformal:
+        option = "--conformal" if asked.conformal else f"--likelihood {asked.likelihood}"
+        raise Refused(f"{option} is for regression, and this is classification: {y.reason}.")
+    return settings
+
+
+def _write(asked: Asked, fitted: Fitted, files: Sequence[pathlib.Path], say: Console) -> None:
+    """The files, and what is said of them."""
+    from vertebra.cli import answers
+
+    model, y, n_rows = fitted
+    found = answers.all_effects(model)
+    write_model(model, files, found, is_raw=asked.raw_text)
+    if not asked.as_json:
+        say.print()
+        say_effects(say, found)
+        say_fit(say, model)
+        say_files(say, files)
+        return
+    n_fitted = model.model_.profile.n_rows
+    print_json(
+        {
+            "table": asked.table,
+            "rows": n_fitted if asked.is_streamed else len(y.values),
+            "rows_left_out": n_rows - n_fitted if asked.is_streamed else y.n_left_out,
+            "task": "classification" if y.is_class else "regression",
+            "reason": y.reason,
+            **answers.about(model),
+            "effects": found,
+            "files": {path.name: str(path) for path in files},
+        }
+    )

@@ -1,0 +1,39 @@
+"""The folder that a fit writes: its files, and the model in it."""
+
+import importlib.util
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from vertebra.cli.tablefile import Refused, check_file, encoded
+
+MODEL_NAME, EFFECTS_NAME, REPORT_NAME, FIGURE_NAME = "model.vertebra", "effects.csv", "report.html", "effects.png"
+CHECKPOINT_NAME = "checkpoint.vertebra"
+
+
+def model_file(model: pathlib.Path) -> pathlib.Path:
+    """The file of a model, which may be named by its folder."""
+    if model.is_dir():
+        if not (model / MODEL_NAME).is_file():
+            raise Refused(f"{model} holds no {MODEL_NAME}: give the model's file, or the folder that `fit` wrote.")
+        return model / MODEL_NAME
+    check_file(model)
+    return model
+
+
+def write_model(model: Any, files: Sequence[pathlib.Path], found: Any, *, is_raw: bool = False) -> None:
+    """The model, its effects, and where asked for its report."""
+    from vertebra.cli import answers
+    from vertebra.machine import file as storage
+
+    own, effects, *report = files
+    model.save(own)
+    storage.put(effects, encoded(answers.with_joined_terms(found), ".csv", is_raw=is_raw))
+    for path in report:
+        model.report(path)
+
+
+def check_report(otherwise: str = "") -> None:
+    """Refuses before any work a report that could not be written after it."""
+    if importlib.util.find_spec("plotly") is None:
+        raise Refused(f"a report needs plotly. Install it: pip install 'vertebra[report]'{otherwise}.")
