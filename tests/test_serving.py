@@ -122,11 +122,28 @@ def test_neither_jax_nor_vertebra_is_needed(served, model, tmp_path):
     assert float(said.stdout) == pytest.approx(model.predict(row)[0], abs=1e-4)
 
 
+@pytest.mark.parametrize("scheme", ["random_features", "deep_kernel_learning"])
+def test_a_network_that_is_linear_in_its_weights_is_served(scheme, tmp_path):
+    x, y = table(300, 4)
+    clusters = [("size", "yes"), ("kind",), ("far", "level"), ("when (month)",)]
+    model = vb.AdditiveRegressor(scheme, clusters=clusters, n_steps=20, random_state=0).fit(x, y)
+    assert model.model_.posterior.terms is None
+    served = round_trip(model, tmp_path / "m.npz")
+    near(served.predict(x), model.predict(x))
+    # what is missing, a level never seen
+    strange = table(50, 5)[0].assign(kind="never", size=np.nan)
+    inside = strange["far"].between(x["far"].min(), x["far"].max())
+    near(served.predict(strange[inside]), model.predict(strange[inside]))
+
+
 def test_what_cannot_be_written_or_read_says_so(served, tmp_path):
-    network = vb.AdditiveRegressor("random_features", n_steps=20, random_state=0)
     data = synthetic("f1", 300, seed=0)
+    wide = vb.AdditiveRegressor("random_features", clusters=[("x0", "x1", "x2")], n_steps=2).fit(data.x, data.y)
+    with pytest.raises(ValueError, match="at most two inputs to be written as tables, got one of 3"):
+        wide.to_tables(tmp_path / "m.npz")
+    drawn = vb.AdditiveRegressor("mean_field", clusters=[("x0",)], n_steps=2).fit(data.x, data.y)
     with pytest.raises(ValueError, match='scheme="auto", remainder=False'):
-        network.fit(data.x, data.y).to_tables(tmp_path / "m.npz")
+        drawn.to_tables(tmp_path / "m.npz")
     with pytest.raises(ValueError, match="must have the column 'size'"):
         served.predict({"far": [0.0]})
     with pytest.raises(ValueError, match="must have 6 columns"):
