@@ -609,7 +609,7 @@ def test_the_checkpoint_of_another_fit_is_refused(folder, tmp_path):
 TRAINED = """
 import json, os, sys, time
 import numpy as np
-from vertebra import cluster
+from vertebra.machine import cluster
 folder, n, k, port, tests, kept, dies = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:8]
 if n > 1:
     cluster.connect(f"127.0.0.1:{port}", n, k)
@@ -652,7 +652,7 @@ print(json.dumps(said))
 # Nothing is trained in these: what two processes add up is tried every day.
 SUMMED = """
 import json, sys
-from vertebra import cluster
+from vertebra.machine import cluster
 folder, n, k, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 cluster.connect(f"127.0.0.1:{port}", n, k)
 import vertebra as vb
