@@ -293,12 +293,12 @@ def test_the_page_holds_nothing_of_the_user_s_that_a_browser_would_read_as_html(
 def test_the_page_holds_the_terms_the_noise_and_every_output_of_its_model(kind, models):
     model, _ = models(kind)
     data = data_of(page_of(model))
-    names, n_outputs = model._names(), len(data["outputs"])
+    names, n_outputs = model.model_.names, len(data["outputs"])
     assert n_outputs == (3 if kind == "three classes" else 2 if kind == "two targets" else 1)
     held = {tuple(names[i] for i in term["inputs"]) for term in data["model"]["terms"]}
     assert held >= {term for k in range(n_outputs) for term in model.effects(output=k)["term"]} != set()
     assert [i["name"] for i in data["model"]["inputs"]] == list(names)
-    assert data["model"]["likelihood"]["name"] == type(model._likelihood).__name__
+    assert data["model"]["likelihood"]["name"] == type(model.model_.likelihood).__name__
     assert (data["model"]["conformal"] is not None) == (kind == "conformal")
 
 

@@ -656,7 +656,8 @@ from vertebra.machine import cluster
 folder, n, k, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 cluster.connect(f"127.0.0.1:{port}", n, k)
 import vertebra as vb
-print(json.dumps({"mean": vb.AdditiveRegressor(random_state=0).fit(folder, "y")._surface.terms.means[0].tolist()}))
+fitted = vb.AdditiveRegressor(random_state=0).fit(folder, "y").model_
+print(json.dumps({"mean": fitted.posterior.terms.means[0].tolist()}))
 """
 
 
@@ -698,7 +699,7 @@ def test_two_processes_sum_to_the_terms_of_one(plain):
     one, two = outputs(start(plain[0], 2, script=SUMMED))
     assert one == two
     here = vb.AdditiveRegressor(random_state=0).fit(plain[0], "y")
-    assert_near({"mean": here._surface.terms.means[0]}, one, ["mean"])
+    assert_near({"mean": here.model_.posterior.terms.means[0]}, one, ["mean"])
 
 
 @pytest.mark.slow
