@@ -347,6 +347,9 @@ def test_a_model_loaded_and_saved_twice_gives_the_same_bytes(name, tmp_path):
     before[1]["params"]["weights"] = "auto"
     if "evaluation" in before[1]:  # a value in the place of words
         before[1]["evaluation"]["method"] = model.evaluation_.method.value
+    surface = after[1]["surface"]
+    for part in (surface, surface.get("networks", {})):
+        part.pop("options", None), part.pop("built", None)
     assert after[:2] == before[:2]
     assert all(after[2][key].tobytes() == array.tobytes() for key, array in before[2].items())
 

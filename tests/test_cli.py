@@ -633,7 +633,7 @@ def test_errors_have_no_traceback_unless_debug_asks_for_it(folder, tmp_path):
 
 
 def test_a_mistake_of_ours_is_one_line_too(folder, rent, monkeypatch):
-    monkeypatch.setattr(cli, "read_table", lambda name: {}["no\nsuch key"])
+    monkeypatch.setattr("vertebra.cli.predict.read_table", lambda name: {}["no\nsuch key"])
     line = refusal(1, "predict", rent[0], folder / "new.csv")
     assert "KeyError" in line
     assert "--debug" in line
@@ -643,7 +643,7 @@ def test_ctrl_c_without_a_result_is_status_130(folder, rent, monkeypatch):
     def interrupted(name):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "read_table", interrupted)
+    monkeypatch.setattr("vertebra.cli.predict.read_table", interrupted)
     done = run("predict", rent[0], folder / "new.csv")
     assert (done.exit_code, done.stdout) == (130, "")
     assert "Traceback" not in done.stderr

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from vertebra import cluster
+from vertebra.machine import cluster
 
 JOINED = """
 import os, sys, time
-from vertebra import cluster
+from vertebra.machine import cluster
 address, n, k, secret, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], float(sys.argv[5])
 cluster.connect(address, n, k, secret=secret or None, timeout=seconds)
 import jax
@@ -106,7 +106,7 @@ import sys
 import jax
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
-from vertebra import cluster
+from vertebra.machine import cluster
 cluster.CONNECTING = 3.0
 lines = cluster._lines_by_runtime("", None)
 cluster._say_goodbye_at_the_end(lines)

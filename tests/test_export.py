@@ -53,7 +53,7 @@ def same_terms(model, X, outputs, size=1.0):
 
 
 def same_regression(model, X, path):
-    to_onnx(model, path)
+    to_onnx(model.model_, path)
     outputs = ask(path, X)
     size = np.max(model.model_.target.scale)
     for ours, theirs in zip((outputs["mean"], outputs["sd"]), model.predict(X, return_std=True), strict=True):
@@ -64,7 +64,7 @@ def same_regression(model, X, path):
 
 
 def same_classification(model, X, path):
-    to_onnx(model, path)
+    to_onnx(model.model_, path)
     outputs = ask(path, X)
     close(outputs["probabilities"], model.predict_proba(X))
     for ours, theirs in zip((outputs["mean"], outputs["sd"]), model.predict_f(X), strict=True):
@@ -130,7 +130,7 @@ def test_every_kind_of_column_gives_the_models_own_numbers(fitted, tmp_path):
 
 
 def test_inputs_are_columns_and_outputs_come_mean_first(fitted, tmp_path):
-    to_onnx(fitted, tmp_path / "model.onnx")
+    to_onnx(fitted.model_, tmp_path / "model.onnx")
     run = session(tmp_path / "model.onnx")
     types = {each.name: each.type for each in run.get_inputs()}
     texts = dict.fromkeys(["colour", "flag", "size", "town"], "tensor(string)")
@@ -145,7 +145,7 @@ def test_inputs_are_columns_and_outputs_come_mean_first(fitted, tmp_path):
 
 
 def test_text_is_read_as_the_schema_reads_it(fitted, tmp_path):
-    to_onnx(fitted, tmp_path / "model.onnx")
+    to_onnx(fitted.model_, tmp_path / "model.onnx")
     words = ["", "?", "NA", "N/A", "nan", "NaN", "null", "None", "0", "1", "false", "true", "FALSE", "TRUE", "False"]
     for column in ("colour", "flag", "size", "town"):
         X = pd.concat([table(1).astype(object)] * len(words), ignore_index=True)
@@ -196,7 +196,7 @@ def test_a_datetime_has_an_input_per_part(rng, tmp_path):
     when = pd.Series(pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 20000, 500), unit="h"))
     y = when.dt.hour / 12.0 + (when.dt.day_of_week >= 5) + 0.1 * rng.normal(size=500)
     model = AdditiveRegressor(random_state=0).fit(pd.DataFrame({"when": when}), y)
-    to_onnx(model, tmp_path / "model.onnx")
+    to_onnx(model.model_, tmp_path / "model.onnx")
     days = (when - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
     parts = {"time": days, "month": when.dt.month - 1, "weekday": when.dt.day_of_week, "hour": when.dt.hour}
     feed = {f"when ({part})": values.to_numpy(float)[:, None] for part, values in parts.items()}
@@ -221,14 +221,14 @@ def test_a_model_without_terms_is_its_intercept(rng, tmp_path):
 
 
 def test_no_row_and_one_row_are_answered(fitted, tmp_path):
-    to_onnx(fitted, tmp_path / "model.onnx")
+    to_onnx(fitted.model_, tmp_path / "model.onnx")
     one = fresh(40).iloc[:1]
     close(ask(tmp_path / "model.onnx", one)["mean"][:, 0], fitted.predict(one))
     assert ask(tmp_path / "model.onnx", one.iloc[:0])["sd"].shape == (0, 1)
 
 
 def test_the_graph_is_as_small_as_the_model(fitted, tmp_path):
-    to_onnx(fitted, tmp_path / "model.onnx")
+    to_onnx(fitted.model_, tmp_path / "model.onnx")
     basis = fitted.model_.posterior.terms.basis
     # at most 25 nodes per input, 4 per factor of a block, and 100 that all share
     bound = 100 + 25 * len(basis.systems) + 4 * sum(len(term) for term in basis.terms)
@@ -244,7 +244,7 @@ def test_columns_of_awkward_names_keep_their_meaning(rng, tmp_path):
     X = pd.DataFrame(rng.normal(size=(200, 5)), columns=["mean", "a/b", "a_b", "a × b", "sd"])
     y = X["mean"] + 2.0 * X["a/b"] - X["a_b"] + 0.5 * X["a × b"] + X["sd"] ** 2 + 0.1 * rng.normal(size=200)
     model = AdditiveRegressor(random_state=0).fit(X, y)
-    to_onnx(model, tmp_path / "model.onnx")
+    to_onnx(model.model_, tmp_path / "model.onnx")
     outputs = ask(tmp_path / "model.onnx", X)
     close(outputs["mean"][:, 0], model.predict(X))
     close(outputs["term: a_b_2"][:, 0], model.eval_terms(X)[("a/b",)])
@@ -254,25 +254,23 @@ def test_what_cannot_be_written_is_refused_in_words(rng, tmp_path):
     X, y = rng.normal(size=(60, 2)), rng.poisson(2.0, 60).astype(float)
     path = tmp_path / "model.onnx"
     with pytest.raises(ValueError, match="an AdditiveRegressor or an AdditiveClassifier, got SkeletonRegressor"):
-        to_onnx(SkeletonRegressor(), path)
-    with pytest.raises(ValueError, match="must be an AdditiveRegressor or an AdditiveClassifier, got list"):
-        to_onnx([], path)
+        to_onnx(SkeletonRegressor(widths=(2,), n_steps=2).fit(X[:10], y[:10]).model_, path)
     with pytest.raises(NotFittedError, match="not fitted yet"):
-        to_onnx(AdditiveRegressor(), path)
+        AdditiveRegressor().to_onnx(path)
     for likelihood in ("poisson", "heteroscedastic"):
         model = AdditiveRegressor(likelihood=likelihood, random_state=0).fit(X, y)
         with pytest.raises(ValueError, match=f'"gaussian" or "student_t".*got likelihood=.{likelihood}'):
-            to_onnx(model, path)
+            to_onnx(model.model_, path)
     model = AdditiveRegressor("random_features", clusters=[(0,)], n_steps=2, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match=r'scheme="auto" to be written as ONNX, got scheme=.random_features'):
-        to_onnx(model, path)
+        to_onnx(model.model_, path)
     assert not path.exists()
 
 
 def test_without_the_package_the_error_says_how_to_get_it(fitted, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r"pip install vertebra\[onnx\]"):
-        to_onnx(fitted, tmp_path / "model.onnx")
+        to_onnx(fitted.model_, tmp_path / "model.onnx")
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(fitted, tmp_path, monkeypatch):
@@ -285,10 +283,10 @@ def test_a_file_is_replaced_whole_or_not_at_all(fitted, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("os.replace", fail)
         with pytest.raises(OSError, match="disk full"):
-            to_onnx(fitted, path)
+            to_onnx(fitted.model_, path)
     assert path.read_bytes() == b"before"
     assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
-    to_onnx(fitted, path)
+    to_onnx(fitted.model_, path)
     assert path.read_bytes() != b"before"
     with pytest.raises(FileNotFoundError, match="`path` must lie in a folder that exists"):
-        to_onnx(fitted, tmp_path / "nowhere" / "model.onnx")
+        to_onnx(fitted.model_, tmp_path / "nowhere" / "model.onnx")

@@ -9,6 +9,7 @@ from scipy.special import softmax
 
 import vertebra as vb
 from vertebra.likelihoods.predictive import Predictive
+from vertebra.networks.parameters import in_double_precision
 
 N, K = 5, 2
 F = np.random.default_rng(0).normal(size=(N, K)) * 0.7
@@ -298,7 +299,7 @@ def test_draws_of_y_from_draws_of_f_have_their_law(name):
 @pytest.mark.parametrize("name", ALL)
 def test_numpy_and_jax_compute_the_same(name, x64):
     likelihood, per_target, scipy = ALL[name]
-    likelihood = double(likelihood)
+    likelihood = in_double_precision(likelihood)
     f = latent(per_target, seed=8, draws=(7,))
     y = np.asarray(scipy(f).rvs(random_state=9)[0], float)
     each = jnp.broadcast_to(y, (7, *y.shape))

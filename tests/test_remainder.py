@@ -198,7 +198,7 @@ def test_parts_sum_to_the_prediction(model):
 def test_what_was_never_seen_is_left_to_the_terms(model, change):
     x, _ = table(50, 5)
     strange = x.assign(**change)
-    coded = model._x(strange)
+    coded = model.model_.x(strange)
     ours = model.model_.posterior.terms.moments(coded)
     for one, other in zip(model.model_.posterior.moments(coded), ours, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -208,7 +208,7 @@ def test_what_was_never_seen_is_left_to_the_terms(model, change):
 def test_a_warm_start_keeps_it(model):
     x, y = table(1250, 0)
     again = clone(model).set_params(warm_start=True)
-    again.model_.found.clusters = model.model_.found.clusters
+    again.model_ = model.model_
     with small_ensembles():
         assert again.fit(x, y).model_.posterior.remainder is not None
 
@@ -225,7 +225,7 @@ def test_only_networks_may_act():
     assert model.model_.posterior.remainder.share[1] == 0.0
     assert len(model.effects(output=1)) == len(model.model_.posterior.terms.terms())
     assert float(np.asarray(model.model_.likelihood.scale)[1]) == pytest.approx(1.0, abs=0.06)
-    assert "networks that read all inputs" in page(model, None)
+    assert "networks that read all inputs" in page(model.model_, None, {})
 
 
 @pytest.mark.parametrize("name", ["remainder/sizes", "remainder/encoding/4", "remainder/had_gaps", "remainder/share"])

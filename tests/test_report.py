@@ -271,12 +271,18 @@ def test_a_page_of_ten_inputs_and_twenty_terms_is_small(browser, tmp_path):
 # Without a browser
 
 
+def page_of(estimator, *, is_evaluated=True):
+    """The page of a fitted estimator as text."""
+    model = estimator.model_
+    return page(model, model.evaluation if is_evaluated else None, estimator._asked())
+
+
 def data_of(text):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
 
 
 def test_the_page_holds_nothing_of_the_user_s_that_a_browser_would_read_as_html(models):
-    text = page(models("gaussian")[0], None)
+    text = page_of(models("gaussian")[0], is_evaluated=False)
     assert HOSTILE not in text
     assert "&lt;script&gt;alert(1)" in text
     assert any(HOSTILE in i["name"] for i in data_of(text)["model"]["inputs"])
@@ -286,19 +292,19 @@ def test_the_page_holds_nothing_of_the_user_s_that_a_browser_would_read_as_html(
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_page_holds_the_terms_the_noise_and_every_output_of_its_model(kind, models):
     model, _ = models(kind)
-    data = data_of(page(model, model.evaluation_))
-    names, n_outputs = model._names(), len(data["outputs"])
+    data = data_of(page_of(model))
+    names, n_outputs = model.model_.names, len(data["outputs"])
     assert n_outputs == (3 if kind == "three classes" else 2 if kind == "two targets" else 1)
     held = {tuple(names[i] for i in term["inputs"]) for term in data["model"]["terms"]}
     assert held >= {term for k in range(n_outputs) for term in model.effects(output=k)["term"]} != set()
     assert [i["name"] for i in data["model"]["inputs"]] == list(names)
-    assert data["model"]["likelihood"]["name"] == type(model._likelihood).__name__
+    assert data["model"]["likelihood"]["name"] == type(model.model_.likelihood).__name__
     assert (data["model"]["conformal"] is not None) == (kind == "conformal")
 
 
 def test_the_page_opens_with_how_good_what_is_real_and_what_is_uncertain(models):
     model, _ = models("gaussian")
-    text = page(model, model.evaluation_)
+    text = page_of(model)
     places = [text.index(f"<h3>{title}</h3>") for title in ("How good?", "What is real?", "What is uncertain?")]
     assert places == sorted(places) < [text.index('id="h-what-if"')]
     assert f"{model.evaluation_.scores['linear']['rmse']:#.4g}" in text
@@ -317,19 +323,19 @@ def test_a_model_read_from_a_file_gives_the_same_page(models, tmp_path):
     model, _ = models("gaussian")
     model.save(tmp_path / "m.vertebra")
     again = vb.load(tmp_path / "m.vertebra")
-    assert page(again, again.evaluation_) == page(model, model.evaluation_)
+    assert page_of(again) == page_of(model)
 
 
 def test_a_model_in_which_nothing_acts_has_a_page_too():
     rng = np.random.default_rng(0)
     model = vb.AdditiveRegressor(random_state=0).fit(rng.random((60, 2)), rng.standard_normal(60))
-    assert "No input was found to act" in page(model, model.evaluation_)
+    assert "No input was found to act" in page_of(model)
 
 
 def test_values_of_columns_that_the_model_does_not_read_stay_out_of_the_page(rng):
     x = pd.DataFrame({"size": rng.random(200), "email": [f"person{i}@example.org" for i in range(200)]})
     model = vb.AdditiveRegressor(random_state=0, clusters=[("size",)]).fit(x, x["size"] + 0.1 * rng.random(200))
-    text = page(model, model.evaluation_)
+    text = page_of(model)
     assert "person17" not in text
     assert "email" in text
 
@@ -339,7 +345,7 @@ def test_what_is_real_speaks_of_every_target(rng):
     noise = 0.1 * rng.standard_normal((500, 2))
     y = pd.DataFrame({"u": x["a"] + noise[:, 0], "v": x["b"] + 2.0 * x["b"] * x["c"] + noise[:, 1]})
     model = vb.AdditiveRegressor(random_state=0).fit(x, y)
-    text = page(model, model.evaluation_)
+    text = page_of(model)
     assert "3 of 3 inputs act, and 1 interaction, " in text
     assert "<b>u</b>: Predictions are off by" in text
     assert "<b>v</b>: Predictions are off by" in text
@@ -349,7 +355,7 @@ def test_shares_are_of_the_level_they_stand_beside(rng):
     city = pd.Categorical(rng.choice(["b", "c", "d"], 300, p=[0.6, 0.3, 0.1]), categories=["a", "b", "c", "d"])
     x = pd.DataFrame({"city": city})
     model = vb.AdditiveRegressor(random_state=0).fit(x, (city == "b") + 0.1 * rng.standard_normal(300))
-    effect = data_of(page(model, None))["outputs"][0]["effects"][0]
+    effect = data_of(page_of(model, is_evaluated=False))["outputs"][0]["effects"][0]
     shown = dict(zip(effect["labels"], effect["shares"], strict=True))
     np.testing.assert_allclose([shown[c] for c in "bcd"], [np.mean(city == c) for c in "bcd"])
 
@@ -357,4 +363,4 @@ def test_shares_are_of_the_level_they_stand_beside(rng):
 def test_a_pair_of_inputs_whose_values_look_alike_is_drawn(rng):
     x = pd.DataFrame({"far": 1e17 + 20.0 * rng.integers(0, 3, 400), "near": rng.random(400)})
     y = (x["far"] > 1e17 + 10.0) * x["near"] + 0.05 * rng.standard_normal(400)
-    page(vb.AdditiveRegressor(random_state=0, clusters=[("far", "near")]).fit(x, y), None)
+    page_of(vb.AdditiveRegressor(random_state=0, clusters=[("far", "near")]).fit(x, y))

@@ -609,7 +609,7 @@ def test_the_checkpoint_of_another_fit_is_refused(folder, tmp_path):
 TRAINED = """
 import json, os, sys, time
 import numpy as np
-from vertebra import cluster
+from vertebra.machine import cluster
 folder, n, k, port, tests, kept, dies = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:8]
 if n > 1:
     cluster.connect(f"127.0.0.1:{port}", n, k)
@@ -652,11 +652,12 @@ print(json.dumps(said))
 # Nothing is trained in these: what two processes add up is tried every day.
 SUMMED = """
 import json, sys
-from vertebra import cluster
+from vertebra.machine import cluster
 folder, n, k, port = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 cluster.connect(f"127.0.0.1:{port}", n, k)
 import vertebra as vb
-print(json.dumps({"mean": vb.AdditiveRegressor(random_state=0).fit(folder, "y")._surface.terms.means[0].tolist()}))
+fitted = vb.AdditiveRegressor(random_state=0).fit(folder, "y").model_
+print(json.dumps({"mean": fitted.posterior.terms.means[0].tolist()}))
 """
 
 
@@ -698,7 +699,7 @@ def test_two_processes_sum_to_the_terms_of_one(plain):
     one, two = outputs(start(plain[0], 2, script=SUMMED))
     assert one == two
     here = vb.AdditiveRegressor(random_state=0).fit(plain[0], "y")
-    assert_near({"mean": here._surface.terms.means[0]}, one, ["mean"])
+    assert_near({"mean": here.model_.posterior.terms.means[0]}, one, ["mean"])
 
 
 @pytest.mark.slow

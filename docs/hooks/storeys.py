@@ -1,4 +1,4 @@
-"""Draws the storeys of the package, and which imports from which, as docs/images/storeys.svg: `python docs/hooks/storeys.py`.
+"""Draws the storeys of the package, and which imports from which: `python docs/hooks/storeys.py`.
 
 The order is that of tests/test_architecture.py, which holds the files to it, and compares the picture with the imports.
 """

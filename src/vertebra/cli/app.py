@@ -60,7 +60,8 @@ class Commands(TyperGroup):
                 warnings.showwarning = show_warning
                 left = [each for each in args if each != "--debug"] or ["--help"]
                 # a number where a command ended early: 130 after Ctrl-C
-                status = super().main(left, "vertebra", **(extra | {"standalone_mode": False})) or 0
+                extra["standalone_mode"] = False
+                status = super().main(left, "vertebra", **extra) or 0
         except typer.Abort:
             status = 130
         except SystemExit:

@@ -6,6 +6,7 @@ from vertebra.estimators.additive import AdditiveClassifier, AdditiveRegressor
 from vertebra.estimators.estimator import Estimator
 from vertebra.estimators.skeleton import SkeletonClassifier, SkeletonRegressor
 from vertebra.files import archive
+from vertebra.machine.file import BadFile
 
 KINDS: dict[str, type[Estimator]] = {
     kind.__name__: kind for kind in (AdditiveRegressor, AdditiveClassifier, SkeletonRegressor, SkeletonClassifier)
@@ -23,6 +24,9 @@ def load(path: str | os.PathLike[str]) -> Estimator:
     [('x3',), ('x0', 'x1')]
     """
     model, params = archive.load(path, {name: kind._get_param_names() for name, kind in KINDS.items()})
-    estimator = KINDS[model.kind](**params)
+    try:
+        estimator = KINDS[model.kind](**params)
+    except Exception as error:
+        raise BadFile(f"{os.fspath(path)}: its settings are not those of {model.kind} ({str(error)[:200]}).") from error
     estimator.model_ = model
     return estimator

@@ -95,6 +95,7 @@ def _checked(model: Model) -> SumOfTerms:
             '`model` must have likelihood="gaussian" or "student_t" to be written as ONNX, got '
             f"likelihood={model.noise!r}: the sd of its y takes many values of f. Fit again with one of them."
         )
+    return model.posterior.terms
 
 
 class _Graph:

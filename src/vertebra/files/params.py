@@ -52,9 +52,14 @@ def params_from(names: Sequence[str], value: Any) -> dict[str, Any]:
         params["feature_types"] = dict(tuple(claims.listed(pair, "params.feature_types", 2)) for pair in pairs)
     elif kinds is not None:
         claims.listed(kinds, "params.feature_types")
-    for name in ("n_steps", "n_subnetworks", "time_budget", "checkpoint", "verbose"):
-        is_plain = params.get(name) is None or isinstance(params[name], str | bool | int | float)
-        claims.demand(is_plain, f"params.{name}", "a number, text or nothing", params.get(name))
+    for name in ("n_steps", "n_subnetworks", "time_budget"):
+        is_number = params.get(name) is None or type(params[name]) in (int, float)
+        claims.demand(is_number, f"params.{name}", "a number or nothing", params.get(name))
+    claims.demand(
+        isinstance(params.get("verbose", False), bool | int), "params.verbose", "a flag", params.get("verbose")
+    )
+    kept = params.get("checkpoint")
+    claims.demand(kept is None or isinstance(kept, str), "params.checkpoint", "a path or nothing", kept)
     return params
 
 

@@ -129,8 +129,7 @@ class Likelihood(eqx.Module):
         levels = checked_levels(q, f.dtype)
         moments = self.mean(f), jnp.sqrt(self.variance(f))
         rank = lambda y: jnp.mean(self.cdf(f, jnp.broadcast_to(y, (f.shape[0], *y.shape))), axis=0)  # noqa: E731
-        is_discrete = self.is_discrete
-        return jax.lax.map(lambda q: quantile(rank, q, *moments, is_discrete=is_discrete, maths=IN_JAX), levels)
+        return jax.lax.map(lambda level: quantile(rank, level, *moments, IN_JAX, is_discrete=self.is_discrete), levels)
 
     # What predictions ask for, of NumPy arrays in double precision. For a likelihood of one's own JAX answers; those
     # that are shipped compile nothing, whatever the number of rows.
@@ -140,16 +139,16 @@ class Likelihood(eqx.Module):
     ) -> Float[np.ndarray, "points n k"]:
         """log p(y | f) in double precision."""
         with jax.enable_x64(True):
-            return np.asarray(
-                in_double_precision(self).log_prob(jnp.asarray(f), jnp.broadcast_to(y, (len(f), *y.shape)))
-            )
+            y = np.broadcast_to(y, (len(f), *y.shape))
+            return np.asarray(in_double_precision(self).log_prob(jnp.asarray(f), jnp.asarray(y)))
 
     def numpy_cdf(
         self, f: Float[np.ndarray, "points n latent"], y: Float[np.ndarray, "n k"]
     ) -> Float[np.ndarray, "points n k"]:
         """P(Y ≤ y | f) in double precision."""
         with jax.enable_x64(True):
-            return np.asarray(in_double_precision(self).cdf(jnp.asarray(f), jnp.broadcast_to(y, (len(f), *y.shape))))
+            y = np.broadcast_to(y, (len(f), *y.shape))
+            return np.asarray(in_double_precision(self).cdf(jnp.asarray(f), jnp.asarray(y)))
 
     def numpy_sample(self, f: Float[np.ndarray, "draws n latent"], seed: int) -> Float[np.ndarray, "draws n k"]:
         """One y for each draw of f."""

@@ -71,8 +71,7 @@ class Predictive(NamedTuple):
         moments = self.mean(), np.sqrt(self.epistemic() + self.aleatoric())
         rank = lambda y: likelihood.numpy_cdf(f, y).mean(axis=0)  # noqa: E731
         is_discrete = likelihood.is_discrete
-        each = [quantile(rank, level, *moments, is_discrete=is_discrete, maths=IN_NUMPY) for level in q]
-        return np.stack(each, axis=1)
+        return np.stack([quantile(rank, level, *moments, IN_NUMPY, is_discrete=is_discrete) for level in q], axis=1)
 
     def log_prob(self, y: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
         """log p(y) of each row and target."""

@@ -21,7 +21,7 @@ def checked_levels(q: ArrayLike | Sequence[float], dtype: np.dtype) -> Float[Arr
     return jnp.asarray(levels, dtype)
 
 
-def quantile(rank: Callable[[A], A], level: float | Array, centre: A, sd: A, *, is_discrete: bool, maths: Maths) -> A:
+def quantile(rank: Callable[[A], A], level: float | Array, centre: A, sd: A, maths: Maths, *, is_discrete: bool) -> A:
     """The y at which its rank P(Y ≤ y) reaches a level, from the mean and sd of y; of counts the smallest such."""
     xp = maths.xp
     # Cantelli: at most a share 1/(1 + t²) of any distribution lies beyond t standard deviations on one side.

@@ -39,7 +39,7 @@ class Evaluation:
     """
 
     method: Method
-    n: float
+    n: int | float
     scores: dict[str, dict[str, float]]
     calibration: dict[str, list[float]] = field(default_factory=dict)
 

@@ -233,9 +233,8 @@ class Model:
 
 def position_in(names: list[str], name: Any) -> int:
     """The place of a name, or of a place."""
-    is_place = isinstance(name, numbers.Integral) and 0 <= int(name) < len(names)
-    if is_place:
-        return int(name)
-    if name not in names:
+    if name in names:
+        return names.index(name)
+    if not isinstance(name, numbers.Integral) or not 0 <= int(name) < len(names):
         raise ValueError(f"Input {name!r} is not known: the inputs are {', '.join(names[:20])}.")
-    return names.index(name)
+    return int(name)

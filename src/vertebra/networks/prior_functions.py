@@ -5,6 +5,7 @@ features and widths growing, the whole network becomes one with the kernel `dual
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import equinox as eqx
@@ -206,4 +207,4 @@ def _times(scale, c):
 
 
 def _add(covariances: list[_Covariance]) -> _Covariance:
-    return _Covariance(*(sum(parts[1:], start=parts[0]) for parts in zip(*covariances, strict=True)))
+    return reduce(lambda a, b: _Covariance(a.xx + b.xx, a.xz + b.xz, a.zz + b.zz), covariances)
