@@ -10,7 +10,7 @@ import io
 import json
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -66,7 +66,7 @@ def to_tables(model: Model, path: str | os.PathLike[str]) -> None:
     }
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     file = io.BytesIO()
-    np.savez(file, **arrays)
+    np.savez(file, **cast(dict[str, Any], arrays))
     put(path, file.getvalue())
 
 
