@@ -9,11 +9,11 @@ Nothing is estimated here: every number drawn was in what was given.
 'strength'
 """
 
-from vertebra.plot.marks import AMBER, BLUE, GREY, ORANGE, SKY
 from vertebra.plot.effects import curve, effect, levels
 from vertebra.plot.explanation import waterfall
 from vertebra.plot.fit import calibration, training
 from vertebra.plot.maps import slices, surface
+from vertebra.plot.marks import AMBER, BLUE, GREY, ORANGE, SKY
 from vertebra.plot.structure import skeleton, sparsity
 from vertebra.plot.terms import interactions, strengths
 
