@@ -12,6 +12,7 @@ import pytest
 
 import vertebra as vb
 from vertebra.files import archive
+from vertebra.files.networks import _options
 from vertebra.machine.control import Ended
 from vertebra.machine.file import read, write
 from vertebra.models.scores import Method
@@ -387,3 +388,11 @@ def test_files_changed_at_random_and_sealed_again_are_refused_or_say_finite_numb
         outcomes.append(fuzzer.judge(kind, fuzzer.mutant(kind.contents, 0, number, kind.seal), tmp_path / "mutant"))
         assert outcomes[-1][0] != "fault", (number, outcomes[-1])
     assert {outcome for outcome, _ in outcomes} >= {"refused"}
+
+
+@pytest.mark.parametrize(
+    "options", [{"r": 1e7}, {"n_blocks": 10_000}, {"r": None}, {"posterior": {"spread": -1.0}}, {"x": 1}, []]
+)
+def test_options_of_a_scheme_are_held_to_what_they_may_be(options):
+    with pytest.raises(ValueError, match="option"):
+        _options({"scheme": "deep_random_features" if "n_blocks" in options else "random_features", "options": options})

@@ -62,9 +62,9 @@ def _option_from(option: Any, name: str) -> Any:
     if name == "posterior":
         spread = claims.record(option, "the option posterior", ("spread",))["spread"]
         return GaussianPosterior(spread=claims.number(spread, "the option posterior", 0, LARGEST_SPREAD))
-    is_plain = isinstance(option, str | bool | int | float) and (
-        isinstance(option, str) or 0 <= option <= MOST_FEATURES
-    )
+    # blocks are made one by one, before anything is held to the size of the file
+    most = MOST_LAYERS if name == "n_blocks" else MOST_FEATURES
+    is_plain = isinstance(option, str) or (isinstance(option, bool | int | float) and 0 <= option <= most)
     claims.demand(is_plain, f"the option {name}", "text, or a number that a scheme may have", option)
     return option
 
