@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import typer
+from jaxtyping import Float, Int
 from rich.console import Console
 
 from vertebra.cli.roles import Target
@@ -16,6 +17,8 @@ from vertebra.machine.control import Ended
 from vertebra.models.scores import Method
 from vertebra.tables.parquet import Parquet
 
+Additive = AdditiveRegressor | AdditiveClassifier
+Rows = Int[np.ndarray, " rows"] | slice
 # Tables of fewer rows are not split: accuracy is then of each row left out in turn.
 ROWS_TO_HOLD_OUT = 50
 # Of a budget, what is left for the model of all rows at least.
@@ -26,23 +29,22 @@ def fit_and_evaluate(
     say: Console,
     x: pd.DataFrame,
     y: Target,
-    weight: Any,
+    weight: Float[np.ndarray, " n"] | None,
     settings: dict[str, Any],
     *,
     share: float,
     budget: float | None = None,
-) -> Any:
+) -> Additive:
     """The model of all rows; `evaluation_` is that of a first fit without a share of them. A quiet `say` is obeyed."""
     started = time.monotonic()
-    kind: Any = AdditiveClassifier if y.is_class else AdditiveRegressor
-    target: Any = pd.DataFrame(y.values)
-    target.columns = y.names
-    target = target if len(y.names) > 1 else target.iloc[:, 0]
+    kind = AdditiveClassifier if y.is_class else AdditiveRegressor
+    targets = pd.DataFrame(y.values).set_axis(y.names, axis=1)
+    target = targets if len(y.names) > 1 else targets.iloc[:, 0]
 
-    def rows_of(rows: Any) -> tuple[Any, Any, Any]:
+    def rows_of(rows: Rows) -> tuple[Any, Any, Any]:
         return x.iloc[rows], target.iloc[rows], None if weight is None else weight[rows]
 
-    def fitted(rows: Any, seconds: float | None) -> Any:
+    def fitted(rows: Rows, seconds: float | None) -> Additive:
         return kind(**settings, time_budget=seconds, verbose=not say.quiet).fit(*rows_of(rows))
 
     def progress(words: str) -> None:
@@ -78,20 +80,20 @@ def fit_files(
     weight: str | None,
     settings: dict[str, Any],
     memory: float | None,
-) -> tuple[Any, int]:
+) -> tuple[Additive | None, int]:
     """The model of a table in Parquet files, and how many rows they have; nothing for processes but the first."""
     source = Parquet(table, columns=columns, **({} if memory is None else {"memory": memory}))
-    kind: Any = AdditiveClassifier if y.is_class else AdditiveRegressor
+    kind = AdditiveClassifier if y.is_class else AdditiveRegressor
     if not say.quiet:
         typer.echo(f"Fit: all {source.n_rows} rows, read some at a time.", err=True)
-    target: Any = y.names if len(y.names) > 1 else y.names[0]
+    target = y.names if len(y.names) > 1 else y.names[0]
     model = kind(**settings, verbose=not say.quiet).fit(source, target, weight)
     if not cluster.is_first():
         return None, source.n_rows
     return model.set_params(verbose=False, checkpoint=None), source.n_rows
 
 
-def split(y: Target, share: float, seed: int) -> tuple[Any, Any]:
+def split(y: Target, share: float, seed: int) -> tuple[Int[np.ndarray, " train"], Int[np.ndarray, " test"]]:
     """Rows to fit and rows to hold out, class by class, so that every class is fitted."""
     order = np.random.default_rng(seed).permutation(len(y.values))
     groups = [order]

@@ -205,7 +205,7 @@ def _shown_levels(mean: Float[np.ndarray, " levels"]) -> tuple[np.ndarray, Float
     return np.concatenate([order[:half], order[-half:]]), places
 
 
-def _shares(ax: Axes, marginal: pd.DataFrame, names: list[Any], places: Float[np.ndarray, " shown"]) -> None:
+def _shares(ax: Axes, marginal: pd.DataFrame, names: list[object], places: Float[np.ndarray, " shown"]) -> None:
     """How common each level is, at the right."""
     check_columns(marginal, "marginal", ["level", "share"])
     share = dict(zip(marginal["level"], np.asarray(marginal["share"], dtype=float), strict=True))

@@ -100,7 +100,7 @@ def slices(table: pd.DataFrame, figure_axes: Any = None, *, unit: str | None = N
     return figure_axes
 
 
-def _grids(table: pd.DataFrame) -> tuple[list[list[Any]], list[np.ndarray]]:
+def _grids(table: pd.DataFrame) -> tuple[list[list[object]], list[np.ndarray]]:
     """The values of each input, and mean, sd, lower, upper as arrays over all their combinations."""
     codes, values = [], []
     for i in range(len(table.columns) - 4):
@@ -120,7 +120,7 @@ def _grids(table: pd.DataFrame) -> tuple[list[list[Any]], list[np.ndarray]]:
     return values, grids
 
 
-def _edges(values: list[Any]) -> np.ndarray:
+def _edges(values: list[object]) -> np.ndarray:
     """Where the cell of each value begins and ends: halfway between numbers, and unit steps for levels."""
     if not are_numbers(values):
         return np.arange(len(values) + 1) - 0.5
@@ -131,7 +131,9 @@ def _edges(values: list[Any]) -> np.ndarray:
     return np.concatenate([[2 * x[0] - between[0]], between, [2 * x[-1] - between[-1]]])
 
 
-def _cells(ax: Axes, names: Any, values: list[list[Any]], grid: np.ndarray, *, cmap: str, norm: Normalize) -> QuadMesh:
+def _cells(
+    ax: Axes, names: pd.Index, values: list[list[object]], grid: np.ndarray, *, cmap: str, norm: Normalize
+) -> QuadMesh:
     """A grid as cells: the first input along the axes' x, the second along y."""
     mesh = ax.pcolormesh(_edges(values[0]), _edges(values[1]), grid.T, cmap=cmap, norm=norm, rasterized=True)
     for axis, value in zip("xy", values, strict=True):
@@ -143,7 +145,7 @@ def _cells(ax: Axes, names: Any, values: list[list[Any]], grid: np.ndarray, *, c
     return mesh
 
 
-def _contours(ax: Axes, values: list[list[Any]], grid: np.ndarray, limit: float) -> None:
+def _contours(ax: Axes, values: list[list[object]], grid: np.ndarray, limit: float) -> None:
     """The sign without colour: contours, dashed below 0, between numbers; of few levels, the means written out."""
     is_number = [are_numbers(value) for value in values]
     if all(is_number) and min(grid.shape) > 1:
@@ -159,7 +161,7 @@ def _contours(ax: Axes, values: list[list[Any]], grid: np.ndarray, limit: float)
             text.set_path_effects([withStroke(linewidth=2, foreground="black" if ink == "white" else "white")])
 
 
-def _hatched(ax: Axes, values: list[list[Any]], where: np.ndarray) -> bool:
+def _hatched(ax: Axes, values: list[list[object]], where: np.ndarray) -> bool:
     """Hatches the cells `where`, as one patch; says whether there were any."""
     x, y = _edges(values[0]), _edges(values[1])
     cells = [

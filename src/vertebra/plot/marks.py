@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -37,7 +36,7 @@ def round_ticks() -> MaxNLocator:
     return MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10])
 
 
-def named_ticks(ax: Axes, axis: str, names: list[Any]) -> None:
+def named_ticks(ax: Axes, axis: str, names: list[object]) -> None:
     """Ticks, one per name, or where they are many, at even steps."""
     step = math.ceil(len(names) / MOST_TICKS)
     labels = [plain_text(name, 18) for name in names[::step]]
@@ -65,7 +64,7 @@ def message(ax: Axes, text: str) -> Axes:
     return ax
 
 
-def plain_text(name: Any, most: int = 40) -> str:
+def plain_text(name: object, most: int = 40) -> str:
     """The name as it is written, never as mathematics: on one line, its middle left out where it is long."""
     name = " ".join(str(name).split())
     if len(name) > most:
@@ -73,7 +72,7 @@ def plain_text(name: Any, most: int = 40) -> str:
     return name.replace("$", r"\$")
 
 
-def term_text(term: Sequence[Any]) -> str:
+def term_text(term: Sequence[object]) -> str:
     """A term, its names the shorter the more there are."""
     return term_label([plain_text(name, max(12, 36 // len(term))) for name in term])
 

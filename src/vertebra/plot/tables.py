@@ -1,6 +1,6 @@
 """What is drawn from: the tables of `model.effect` and `model.effects`, checked and taken apart."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -57,5 +57,5 @@ def is_numeric(column: pd.Series) -> bool:
     return pd.api.types.is_float_dtype(column)
 
 
-def are_numbers(values: list[Any]) -> bool:
+def are_numbers(values: list[object]) -> bool:
     return all(isinstance(value, float) for value in values)
