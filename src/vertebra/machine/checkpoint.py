@@ -10,7 +10,7 @@ import os
 import pathlib
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ EVERY = 30.0
 
 
 class Entry(NamedTuple):
-    facts: dict[str, Any]
+    facts: storage.Record
     arrays: dict[str, np.ndarray]
 
 
@@ -62,7 +62,9 @@ class Checkpoint:
         """What was kept under a name, by this process or by one before it."""
         return self._entries.get(name)
 
-    def put(self, name: str, facts: Mapping[str, Any], arrays: Mapping[str, np.ndarray], *, now: bool = True) -> None:
+    def put(
+        self, name: str, facts: Mapping[str, object], arrays: Mapping[str, np.ndarray], *, now: bool = True
+    ) -> None:
         """Keeps an entry, and writes the file: now, or once `every` so many seconds."""
         self._entries[name] = Entry(dict(facts), dict(arrays))
         if now or self.is_due:

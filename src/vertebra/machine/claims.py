@@ -6,9 +6,11 @@ here gives a value back as what it should be, or raises a ValueError that names 
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
+
+from vertebra.machine.file import Record
 
 # Numbers on a model's own scale, where targets and inputs have an sd near 1, come nowhere near this size; products of
 # some of them still do not overflow.
@@ -19,14 +21,20 @@ FINITE = float(np.finfo(np.float64).max)
 TINY = float(np.finfo(np.float64).tiny)
 
 
-def demand(holds: Any, what: str, wanted: str, got: Any) -> None:
+def demand(holds: object, what: str, wanted: str, got: object) -> None:
     if not holds:
-        raise ValueError(f"{what} must be {wanted}, got {repr(got)[:100]}")
+        raise unfit(what, wanted, got)
 
 
-def record(value: Any, what: str, needed: Collection[str], allowed: Collection[str] = ()) -> dict[str, Any]:
+def unfit(what: str, wanted: str, got: object) -> ValueError:
+    """The error to raise where something is not what it must be."""
+    return ValueError(f"{what} must be {wanted}, got {repr(got)[:100]}")
+
+
+def record(value: object, what: str, needed: Collection[str], allowed: Collection[str] = ()) -> Record:
     """A JSON object with these keys, and of others those that are allowed."""
-    demand(isinstance(value, dict), what, "an object", value)
+    if not isinstance(value, dict):
+        raise unfit(what, "an object", value)
     if lacking := set(needed) - value.keys():
         raise ValueError(f"{what} lacks {', '.join(sorted(lacking))}")
     if unknown := value.keys() - set(needed) - set(allowed):
@@ -34,41 +42,52 @@ def record(value: Any, what: str, needed: Collection[str], allowed: Collection[s
     return value
 
 
-def listed(value: Any, what: str, n: int | None = None) -> list:
-    demand(isinstance(value, list), what, "a list", value)
+def listed(value: object, what: str, n: int | None = None) -> list[object]:
+    if not isinstance(value, list):
+        raise unfit(what, "a list", value)
     demand(n is None or len(value) == n, what, f"a list of {n}", value)
     return value
 
 
-def text(value: Any, what: str) -> str:
-    demand(isinstance(value, str), what, "text", value)
+def text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise unfit(what, "text", value)
     return value
 
 
-def texts(value: Any, what: str, n: int | None = None) -> list[str]:
+def texts(value: object, what: str, n: int | None = None) -> list[str]:
     return [text(each, what) for each in listed(value, what, n)]
 
 
-def flag(value: Any, what: str) -> bool:
-    demand(isinstance(value, bool), what, "true or false", value)
+def flag(value: object, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise unfit(what, "true or false", value)
     return value
 
 
-def whole(value: Any, what: str, low: int = 0, high: int | float = math.inf) -> int:
+def whole(value: object, what: str, low: int = 0, high: int | float = math.inf) -> int:
     within = f"a whole number of at least {low}" if high == math.inf else f"a whole number from {low} to {high}"
-    demand(type(value) is int and low <= value <= high, what, within, value)
+    if type(value) is not int or not low <= value <= high:
+        raise unfit(what, within, value)
     return value
 
 
-def number(value: Any, what: str, low: int | float = -math.inf, high: int | float = math.inf) -> float:
+def number(value: object, what: str, low: int | float = -math.inf, high: int | float = math.inf) -> float:
     """A finite one."""
-    is_one = type(value) in (int, float) and abs(value) <= FINITE and low <= value <= high
-    demand(is_one, what, "a finite number" if low == -high == -math.inf else f"a number from {low} to {high}", value)
+    if not is_number(value) or not abs(value) <= FINITE or not low <= value <= high:
+        wanted = "a finite number" if low == -high == -math.inf else f"a number from {low} to {high}"
+        raise unfit(what, wanted, value)
     return float(value)
 
 
-def one_of(value: Any, what: str, known: Collection[str]) -> str:
-    demand(isinstance(value, str) and value in known, what, f"one of {', '.join(known)}", value)
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether this is a number of JSON, finite or not; a boolean is none."""
+    return type(value) in (int, float)
+
+
+def one_of(value: object, what: str, known: Collection[str]) -> str:
+    if not isinstance(value, str) or value not in known:
+        raise unfit(what, f"one of {', '.join(known)}", value)
     return value
 
 

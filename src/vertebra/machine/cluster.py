@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import functools
 import hmac
 import json
 import math
@@ -12,7 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from types import TracebackType
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -23,6 +25,8 @@ from vertebra.machine import meeting
 # Seconds after which a process that is no longer heard of is given up.
 HEARTBEAT, INITIAL, CONNECTING = 20, 300.0, 30.0
 _FAILED: list[bool] = []
+
+Value = TypeVar("Value")
 
 
 class Lost(RuntimeError):
@@ -67,7 +71,8 @@ def connect(
         raise ValueError(f"`timeout` must be a number of seconds above 0, got {timeout!r}.")
     secret = os.environ.get("VERTEBRA_SECRET", "") if secret is None else secret
     bind = os.environ.get("JAX_COORDINATOR_BIND_ADDRESS", "").rpartition(":")[0] or None if bind is None else bind
-    settings: Any = dict(
+    initialize = functools.partial(
+        jax.distributed.initialize,
         local_device_ids=local_devices,
         heartbeat_timeout_seconds=HEARTBEAT,
         initialization_timeout=max(1, math.ceil(timeout)),
@@ -75,7 +80,7 @@ def connect(
     if coordinator is None or n_processes is None or process is None:
         _choose_collectives()
         try:
-            jax.distributed.initialize(**settings)
+            initialize()
         except ValueError as error:
             raise ValueError(
                 f"No cluster was found here ({error}): give `coordinator`, `n_processes` and `process`."
@@ -87,7 +92,7 @@ def connect(
         _watch_all(lines, n_processes)
         _choose_collectives()
         own = _written(host if bind is None else bind.strip("[]"), port)
-        jax.distributed.initialize(_written(host, port), n_processes, process, coordinator_bind_address=own, **settings)
+        initialize(_written(host, port), n_processes, process, coordinator_bind_address=own)
     if lines:
         _say_goodbye_at_the_end(lines)
 
@@ -160,7 +165,8 @@ def _lines_by_runtime(secret: str, bind: str | None) -> dict[int, socket.socket]
     if count == 1:
         return {}
     listener = meeting.listen(bind or "", 0) if index == 0 else None
-    own = [socket.gethostname(), listener.getsockname()[1], secrets.token_hex(32)] if listener is not None else None
+    # what the first process says is read
+    own = ("", 0, "") if listener is None else (socket.gethostname(), listener.getsockname()[1], secrets.token_hex(32))
     host, port, token = gathered_json(own)[0]
     key = hmac.digest(secret.encode(), bytes.fromhex(token), "sha256")
     deadline = time.monotonic() + CONNECTING
@@ -200,9 +206,9 @@ def _say_goodbye_at_the_end(lines: Mapping[int, socket.socket]) -> None:
     """To be called after JAX has started: what is registered last is done first, before JAX waits for the others."""
     show = sys.excepthook
 
-    def fail(*error: Any) -> None:
+    def fail(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         failed()
-        show(*error)
+        show(kind, error, trace)
 
     def goodbye() -> None:
         for line in lines.values():
@@ -286,7 +292,7 @@ def gathered(data: bytes) -> list[bytes]:
     return [row[:size].tobytes() for row, size in zip(everything, sizes, strict=True)]
 
 
-def gathered_json(value: Any) -> list[Any]:
+def gathered_json(value: Value) -> list[Value]:
     """The same of what JSON can hold.
 
     >>> sum(found["rows"] for found in vb.cluster.gathered_json({"rows": 100}))

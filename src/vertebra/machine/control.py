@@ -7,11 +7,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any
+from types import FrameType, TracebackType
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+# What `signal.signal` takes and gives back.
+Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 class Ended(enum.StrEnum):
@@ -34,8 +36,8 @@ class Control:
         self.ended: Ended | None = None
         self._started = time.monotonic()
         self._progress: Progress | None = None
-        self._task: Any = None
-        self._handler: Any = None
+        self._task = TaskID(0)
+        self._handler: Handler = None
 
     def __enter__(self) -> "Control":
         if threading.current_thread() is threading.main_thread():
@@ -84,10 +86,9 @@ class Control:
         """Seconds since the start."""
         return time.monotonic() - self._started
 
-    def _interrupt(self, number: int, frame: Any) -> None:
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.ended is not None:
-            default: Callable[[int, Any], Any] | Any = self._handler
-            signal.signal(signal.SIGINT, default)
+            signal.signal(signal.SIGINT, self._handler)
             raise KeyboardInterrupt
         self.ended = Ended.INTERRUPTED
         self.report("interrupted: coming to an end (press again to stop at once)")

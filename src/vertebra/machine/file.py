@@ -21,7 +21,7 @@ import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from io import BufferedReader
-from typing import Any
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -31,6 +31,9 @@ except ImportError:  # not on Windows
     fcntl = None
 
 FORMAT = 1
+
+# An object of JSON: what is read is no more than an `object` until it was held to what it may be (`claims`).
+Record = dict[str, object]
 
 _DTYPES = {
     "BOOL": np.dtype("?"),
@@ -63,7 +66,7 @@ class BadFile(ValueError):
     """
 
 
-def write(path: str | os.PathLike[str], kind: str, header: dict, arrays: Mapping[str, np.ndarray]) -> None:
+def write(path: str | os.PathLike[str], kind: str, header: Record, arrays: Mapping[str, np.ndarray]) -> None:
     """Save whole or not at all: whatever happens, `path` holds either what it held before or all that is given here.
 
     The header is what JSON can hold, NaN and infinity aside; its tuples come back as lists. A link is followed.
@@ -95,7 +98,7 @@ def _in_order(arrays: Mapping[str, np.ndarray]) -> list[str]:
 
 def _described(metadata: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> bytes:
     """The JSON of a file, filled with spaces to a multiple of 8 bytes as safetensors does."""
-    entries: dict[str, Any] = {"__metadata__": {key: metadata[key] for key in sorted(metadata)}}
+    entries: Record = {"__metadata__": {key: metadata[key] for key in sorted(metadata)}}
     begin = 0
     for name in _in_order(arrays):
         array = arrays[name]
@@ -204,7 +207,9 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-def read(path: str | os.PathLike[str], kinds: Collection[str] | None = None) -> tuple[str, dict, dict[str, np.ndarray]]:
+def read(
+    path: str | os.PathLike[str], kinds: Collection[str] | None = None
+) -> tuple[str, Record, dict[str, np.ndarray]]:
     """The kind, header and arrays that `write` was given, of one of the `kinds`; else `BadFile`."""
     if isinstance(kinds, str):
         raise TypeError(f"`kinds` must be a collection of kinds, got the text {kinds!r}: write [{kinds!r}].")
@@ -244,8 +249,8 @@ def _contents(file: BufferedReader, size: int) -> tuple[dict[str, str], dict[str
     except UnicodeDecodeError:
         raise BadFile(f"its JSON is not UTF-8. {_DAMAGED}") from None
     metadata = entries.pop("__metadata__", None)
-    is_ours = isinstance(metadata, dict) and "vertebra_format" in metadata
-    _demand(is_ours, "it is not a Vertebra file: its metadata name no vertebra_format", "Load it with what wrote it.")
+    if not isinstance(metadata, dict) or "vertebra_format" not in metadata:
+        raise BadFile("it is not a Vertebra file: its metadata name no vertebra_format. Load it with what wrote it.")
     _demand(all(isinstance(value, str) for value in metadata.values()), "its metadata are not all text")
     version = metadata["vertebra_format"]
     _demand(re.fullmatch("[1-9][0-9]{0,8}", version) is not None, f"its format is {version[:200]!r}, not a version")
@@ -259,8 +264,8 @@ def _contents(file: BufferedReader, size: int) -> tuple[dict[str, str], dict[str
     _demand(n_arrays <= _MOST_ARRAYS, f"it has {n_arrays} arrays, where at most {_MOST_ARRAYS} are read")
     places = _places(entries, size - 8 - length)
     arrays = {}
-    for name, (dtype, shape) in places.items():
-        arrays[name] = np.empty(shape, dtype)
+    for name, place in places.items():
+        arrays[name] = np.empty(place.shape, place.dtype)
         raw = _raw(arrays[name])
         _demand(file.readinto(raw) == raw.nbytes, "it was cut short while it was read")
     _demand(metadata["checksum"] == _checksum(metadata, arrays), "corrupted: its contents do not match its checksum")
@@ -278,44 +283,57 @@ def _too_many(text: bytes) -> str:
     return ""
 
 
-def _places(entries: dict[str, Any], size: int) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
-    """The dtype and shape of each array in the order of their bytes, which fill `size` without gap or overlap."""
+class _Place(NamedTuple):
+    """Where the bytes of an array lie, and what they are."""
+
+    begin: int
+    end: int
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+
+def _places(entries: Mapping[str, object], size: int) -> dict[str, _Place]:
+    """The place of each array in the order of their bytes, which fill `size` without gap or overlap."""
+    found = {}
     for name, entry in entries.items():
-        if wrong := _wrong_with(entry):  # in words only where there is something: there may be very many arrays
-            raise BadFile(f"the array {name[:200]!r} {wrong}. {_DAMAGED}")
+        try:
+            found[name] = _place(entry)
+        except ValueError as wrong:
+            raise BadFile(f"the array {name[:200]!r} {wrong}. {_DAMAGED}") from None
     end = 0
-    order = sorted(entries, key=lambda name: entries[name]["data_offsets"])
-    for name in order:
-        begin, stop = entries[name]["data_offsets"]
-        if begin != end:
-            where = f"begins at byte {begin}, and the one before it ends at {end}"
+    places = dict(sorted(found.items(), key=lambda each: each[1][:2]))
+    for name, place in places.items():
+        if place.begin != end:
+            where = f"begins at byte {place.begin}, and the one before it ends at {end}"
             raise BadFile(f"the array {name[:200]!r} {where}. {_DAMAGED}")
-        end = stop
+        end = place.end
     _demand(end <= size, f"it is cut short: {end} bytes of arrays announced, {size} found")
     _demand(end == size, f"{size - end} bytes follow the last array")
-    return {name: (_DTYPES[entries[name]["dtype"]], tuple(entries[name]["shape"])) for name in order}
+    return places
 
 
-def _wrong_with(entry: Any) -> str:
-    """What is wrong with the description of an array by itself, if anything."""
+def _place(entry: object) -> _Place:
+    """The place of an array as it is described, or a ValueError that says what is wrong with the description."""
     if not isinstance(entry, dict) or entry.keys() != _ENTRY:
-        return f"is not described by {_list(_ENTRY)}"
+        raise ValueError(f"is not described by {_list(_ENTRY)}")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in _DTYPES:
-        return f"has the unknown dtype {repr(dtype)[:200]}"
+        raise ValueError(f"has the unknown dtype {repr(dtype)[:200]}")
     if not _are_sizes(shape) or len(shape) > _MOST_AXES:
-        return f"has the shape {repr(shape)[:200]}"
+        raise ValueError(f"has the shape {repr(shape)[:200]}")
     if not _are_sizes(offsets) or len(offsets) != 2:
-        return f"has the offsets {repr(offsets)[:200]}"
+        raise ValueError(f"has the offsets {repr(offsets)[:200]}")
     itemsize = _DTYPES[dtype].itemsize
     # Axes of length 0 left out, as NumPy does: the others alone must not overflow.
     if math.prod(n for n in shape if n > 0) * itemsize > sys.maxsize:
-        return f"has the shape {repr(shape)[:200]}, larger than any array"
+        raise ValueError(f"has the shape {repr(shape)[:200]}, larger than any array")
     needed, given = math.prod(shape) * itemsize, offsets[1] - offsets[0]
-    return "" if needed == given else f"needs {needed} bytes for its shape, and its offsets give it {given}"
+    if needed != given:
+        raise ValueError(f"needs {needed} bytes for its shape, and its offsets give it {given}")
+    return _Place(offsets[0], offsets[1], _DTYPES[dtype], tuple(shape))
 
 
-def _parsed(text: str, what: str) -> dict[str, Any]:
+def _parsed(text: str, what: str) -> Record:
     """A JSON object, no key twice and nothing in it that `write` would refuse."""
 
     def unique(pairs: list) -> dict:
@@ -335,7 +353,7 @@ def _parsed(text: str, what: str) -> dict[str, Any]:
     return value
 
 
-def _check_json(value: Any, *place: Any) -> None:
+def _check_json(value: object, *place: str | int) -> None:
     """A ValueError or TypeError that names the place of what JSON would not give back as it is."""
     if len(place) > _DEEPEST:
         raise ValueError(f"`{_named(place)}` must be nested at most {_DEEPEST} deep.")
@@ -387,7 +405,7 @@ def _is_valid(array: np.ndarray) -> bool:
     return array.dtype != np.bool_ or bool((array.view(np.uint8) <= 1).all())
 
 
-def _are_sizes(value: Any) -> bool:
+def _are_sizes(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(n) is int and 0 <= n <= sys.maxsize for n in value)
 
 

@@ -3,8 +3,8 @@
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -13,6 +13,8 @@ from threadpoolctl import threadpool_limits
 CHUNK = 8192
 
 Sums = list[np.ndarray]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def cores() -> int:
@@ -20,14 +22,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def results(work: Callable[[Any], Any], items: Iterable[Any], n_threads: int) -> Iterator[Any]:
+def results(work: Callable[[Item], Result], items: Iterable[Item], n_threads: int) -> Iterator[Result]:
     """work(item) of every item, in their order; no more items than the threads need are in memory."""
     if n_threads == 1:
         yield from map(work, items)
         return
     # a thread of ours per core: threads of BLAS's own would only wait for each other beside them
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(n_threads) as pool:
-        waiting: deque = deque()
+        waiting: deque[Future[Result]] = deque()
         for item in items:
             waiting.append(pool.submit(work, item))
             if len(waiting) > n_threads:
@@ -37,8 +39,8 @@ def results(work: Callable[[Any], Any], items: Iterable[Any], n_threads: int) ->
 
 
 def added(
-    work: Callable[[Any], Sums],
-    chunks: Iterable[Any],
+    work: Callable[[Item], Sums],
+    chunks: Iterable[Item],
     n_threads: int,
     *,
     before: Sums | None = None,
