@@ -14,13 +14,12 @@ is what users need of it.
 import os
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pandas as pd
 
 from vertebra.estimators.estimator import Estimator
 from vertebra.files.outputs import predictions, term_columns
-from vertebra.tables.parquet import Parquet, ahead, as_parquet
+from vertebra.tables.parquet import Files, Parquet, ahead, as_parquet
 from vertebra.tables.passes import Training
 from vertebra.tables.streamed import StreamedRows
 from vertebra.tables.windows import Windows
@@ -29,7 +28,12 @@ __all__ = ["Parquet", "StreamedRows", "Training", "Windows", "eval_terms", "pred
 
 
 def predict(
-    model: Estimator, source: Any, out: str | os.PathLike[str], *, level: float = 0.95, quantiles: Sequence[float] = ()
+    model: Estimator,
+    source: Parquet | Files,
+    out: str | os.PathLike[str],
+    *,
+    level: float = 0.95,
+    quantiles: Sequence[float] = (),
 ) -> int:
     """Writes what a model says of the rows of Parquet files to a Parquet file, row by row; returns how many.
 
@@ -44,7 +48,7 @@ def predict(
     return write(source, out, model.schema_.sources, lambda x: predictions(model.model_, x, level, quantiles))
 
 
-def eval_terms(model: Estimator, source: Any, out: str | os.PathLike[str], *, output: int = 0) -> int:
+def eval_terms(model: Estimator, source: Parquet | Files, out: str | os.PathLike[str], *, output: int = 0) -> int:
     """Writes what every term adds at the rows of Parquet files, and `intercept`, to a Parquet file.
 
     >>> vb.stream.eval_terms(model, "flats.parquet", "terms.parquet")
@@ -56,7 +60,7 @@ def eval_terms(model: Estimator, source: Any, out: str | os.PathLike[str], *, ou
 
 
 def write(
-    source: Any,
+    source: Parquet | Files,
     out: str | os.PathLike[str],
     columns: Sequence[str],
     answer: Callable[[pd.DataFrame], pd.DataFrame],

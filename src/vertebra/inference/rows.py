@@ -31,10 +31,10 @@ class Table(NamedTuple):
 class Window(NamedTuple):
     """The minibatches of one round, made elsewhere: of rows that do not fit on the device."""
 
-    x: Float[Array, "steps batch p"]
-    y: Float[Array, "steps batch k"]
-    weight: Float[Array, "steps batch j"]
-    fold: Int[Array, "steps batch"]
+    x: Float[Array | np.ndarray, "steps batch p"]
+    y: Float[Array | np.ndarray, "steps batch k"]
+    weight: Float[Array | np.ndarray, "steps batch j"]
+    fold: Int[Array | np.ndarray, "steps batch"]
 
 
 class Scored(NamedTuple):

@@ -6,11 +6,12 @@ import math
 import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import ArrayLike, Float, Int
+
+from vertebra.machine.file import Record
 
 # The code of a level not seen at fit: codes of levels are 0 and more.
 UNSEEN = -1.0
@@ -88,13 +89,15 @@ class Column:
             raise ValueError(f"`code` must be one of the {len(self.levels)} levels of {self.name!r}, got {code!r}.")
         return self.levels[int(code)]
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"levels": list(self.levels)}
+    def to_json(self) -> Record:
+        record: Record = asdict(self)
+        return record | {"levels": list(self.levels)}
 
     @classmethod
-    def from_json(cls, d: Any) -> "Column":
+    def from_json(cls, d: object) -> "Column":
         """The column that `to_json` wrote, or a ValueError: the file may come from anyone."""
-        demand(isinstance(d, dict) and set(d) == {f.name for f in fields(cls)}, "a column", d)
+        if not isinstance(d, dict) or set(d) != {f.name for f in fields(cls)}:
+            raise unfit("a column", d)
         demand(isinstance(d["name"], str) and isinstance(d["source"], str), "names", d)
         demand(d["kind"] in KINDS, f"a kind, one of {', '.join(KINDS)}", d["kind"])
         demand(isinstance(d["has_missing"], bool), "true or false for has_missing", d["has_missing"])
@@ -118,8 +121,7 @@ class Column:
         demand(
             scaling["scale"] >= _TINY and scaling["tail"] >= 0.0, "a scale above 0 and a tail of at least 0", scaling
         )
-        record: dict[str, Any] = d | scaling | {"levels": levels}
-        return cls(**record)
+        return cls(d["name"], d["source"], d["kind"], d["part"], levels, **scaling, has_missing=d["has_missing"])
 
 
 def describe(
@@ -311,7 +313,7 @@ def in_order(labels: Sequence[Level]) -> tuple[Level, ...]:
     return tuple(label for _, _, label in sorted(zip(order, map(str, labels), labels, strict=True)))
 
 
-def _label(value: Any) -> Level:
+def _label(value: object) -> Level:
     """A value as a level that JSON can hold: 1.0 is 1, and what is neither text, number nor boolean is its text."""
     if isinstance(value, str):
         return str(value)
@@ -330,13 +332,13 @@ def key_of(level: Level) -> str:
     return str(level)
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: object) -> bool:
     return isinstance(value, str) and value.strip() in MISSING_WORDS
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     try:
-        return float(value)
+        return float(value)  # pyright: ignore[reportArgumentType]
     except (ValueError, TypeError):
         return None
     except OverflowError:
@@ -409,6 +411,11 @@ def _mean_and_sd(z: Float[np.ndarray, " n"], share: Float[np.ndarray, " n"]) -> 
     return mean, math.sqrt(share @ (z - mean) ** 2)
 
 
-def demand(holds: bool, wanted: str, got: Any) -> None:
+def demand(holds: bool, wanted: str, got: object) -> None:
     if not holds:
-        raise ValueError(f"A schema must have {wanted}, got {repr(got)[:200]}. The file is damaged, or is not ours.")
+        raise unfit(wanted, got)
+
+
+def unfit(wanted: str, got: object) -> ValueError:
+    """The error to raise where a file's schema is not what it must be."""
+    return ValueError(f"A schema must have {wanted}, got {repr(got)[:200]}. The file is damaged, or is not ours.")

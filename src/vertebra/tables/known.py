@@ -1,12 +1,13 @@
 """What a first pass over files has found: what the columns hold, what the weights mean, and some rows."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from vertebra.machine import claims
 from vertebra.machine.checkpoint import Entry
+from vertebra.machine.file import Record
 from vertebra.tables.parquet import ArrowSchema
 from vertebra.tables.sample import Taken, from_bytes, to_bytes
 from vertebra.tables.schema import Schema
@@ -42,7 +43,7 @@ class Known(NamedTuple):
 
     def entry(self) -> Entry:
         """What a checkpoint keeps of it."""
-        facts = {name: [each.to_json() for each in getattr(self, name)] for name in ("facts", "targets")}
+        facts: Record = {name: [each.to_json() for each in getattr(self, name)] for name in ("facts", "targets")}
         arrays = {}
         for name, taken in ("sample", self.sample), ("held", self.held):
             arrays[f"{name} numbers"] = taken.numbers
@@ -72,14 +73,14 @@ def from_entry(
     return found[0], found[1], _weights(kept["weights"], n_rows), taken[0], taken[1]
 
 
-def _facts(kept: Any, name: str, blank: Sequence[Facts]) -> list[Facts]:
+def _facts(kept: object, name: str, blank: Sequence[Facts]) -> list[Facts]:
     own = [Facts.from_json(each) for each in claims.listed(kept, name, len(blank))]
     is_same = [(a.source, a.wanted) for a in own] == [(b.source, b.wanted) for b in blank]
     claims.demand(is_same, name, "of the table's columns", [each.source for each in own])
     return own
 
 
-def _weights(kept: Any, n_rows: int) -> Weights:
+def _weights(kept: object, n_rows: int) -> Weights:
     n, *numbers, are_whole = claims.listed(kept, "the weights", len(Weights._fields))
     n = claims.whole(n, "the number of rows", 2, n_rows)
     largest, smallest, total, square = (claims.number(each, "a sum of weights", 0) for each in numbers)

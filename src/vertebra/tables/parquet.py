@@ -9,9 +9,10 @@ import pathlib
 import queue
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Int
 
 from vertebra.machine import cluster
@@ -23,12 +24,73 @@ MEMORY = 1.5
 # What the numbers of rows are hashed with, for choices that must not go together.
 SAMPLED, FOLDED, CALIBRATED, ORDERED = range(4)
 
-# pyarrow's Table, RecordBatch, Schema and Dataset: it is imported where files are read, and need not be installed.
-ArrowTable = Any
-ArrowBatch = Any
-ArrowSchema = Any
-ArrowDataset = Any
 T = TypeVar("T")
+
+
+# What is asked of pyarrow's Schema, RecordBatch, Table, ParquetFileFragment and Dataset: it has no types, is imported
+# where files are read, and need not be installed.
+@runtime_checkable
+class ArrowSchema(Protocol):
+    @property
+    def names(self) -> list[str]: ...
+    def empty_table(self) -> "ArrowTable": ...
+    def equals(self, other: object) -> bool: ...
+
+
+@runtime_checkable
+class ArrowBatch(Protocol):
+    def __len__(self) -> int: ...
+    def slice(self, offset: int, length: int) -> "ArrowBatch": ...
+    def select(self, columns: list[str]) -> "ArrowBatch": ...
+    def filter(self, mask: object) -> "ArrowBatch": ...
+
+
+@runtime_checkable
+class ArrowTable(Protocol):
+    @property
+    def schema(self) -> ArrowSchema: ...
+    @property
+    def num_rows(self) -> int: ...
+    def select(self, columns: list[str]) -> "ArrowTable": ...
+    def filter(self, mask: object) -> "ArrowTable": ...
+    def take(self, indices: object) -> "ArrowTable": ...
+    def combine_chunks(self) -> "ArrowTable": ...
+    def to_batches(self) -> list[ArrowBatch]: ...
+    def validate(self, *, full: bool) -> None: ...
+    def to_pandas(self) -> pd.DataFrame: ...
+
+
+@runtime_checkable
+class ArrowRowGroup(Protocol):
+    @property
+    def num_rows(self) -> int: ...
+
+
+@runtime_checkable
+class ArrowFragment(Protocol):
+    @property
+    def row_groups(self) -> list[ArrowRowGroup]: ...
+    def split_by_row_group(self) -> "list[ArrowFragment]": ...
+    def to_batches(
+        self,
+        *,
+        schema: ArrowSchema,
+        columns: list[str],
+        batch_size: int,
+        batch_readahead: int,
+        fragment_readahead: int,
+    ) -> Iterator[ArrowBatch]: ...
+
+
+@runtime_checkable
+class ArrowDataset(Protocol):
+    @property
+    def schema(self) -> ArrowSchema: ...
+    def get_fragments(self) -> Iterator[ArrowFragment]: ...
+
+
+# Where a table in files is: a file or a folder, or a dataset of pyarrow.
+Files = str | os.PathLike[str] | ArrowDataset
 
 
 class Parquet:
@@ -42,7 +104,7 @@ class Parquet:
     (100, 1)
     """
 
-    def __init__(self, source: Any, *, columns: Sequence[str] | None = None, memory: float = MEMORY):
+    def __init__(self, source: Files, *, columns: Sequence[str] | None = None, memory: float = MEMORY):
         if not memory > 0.0:
             raise ValueError(f"`memory` must be a number of GiB above 0, got {memory!r}.")
         self.dataset, self.memory = _dataset(source), memory
@@ -81,7 +143,7 @@ class Parquet:
                 yield Batch(first, rows)
                 first += len(rows)
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, object]:
         """What tells this table from another one."""
         files = getattr(self.dataset, "files", [])
         sizes = {os.path.basename(name): os.path.getsize(name) for name in files if os.path.isfile(name)}
@@ -108,23 +170,23 @@ class Batch(NamedTuple):
         return pa.Table.from_batches([self.rows.select(list(columns))])
 
 
-def is_stream(X: Any) -> bool:
+def is_stream(X: object) -> TypeGuard[Parquet | Files]:
     """Whether a table is to be read from files: a `Parquet`, a path, or a pyarrow dataset."""
     return isinstance(X, Parquet | str | os.PathLike) or type(X).__module__.startswith("pyarrow._dataset")
 
 
-def as_parquet(X: Any) -> Parquet:
+def as_parquet(X: Parquet | Files) -> Parquet:
     """A table in files as a `Parquet`; one that is such already is handed through."""
     return X if isinstance(X, Parquet) else Parquet(X)
 
 
-def _dataset(source: Any) -> ArrowDataset:
+def _dataset(source: Files) -> ArrowDataset:
     try:
         import pyarrow.dataset as ds
     except ImportError:
         raise ImportError("Reading Parquet needs pyarrow. Install it: pip install pyarrow.") from None
 
-    if isinstance(source, ds.Dataset):
+    if isinstance(source, ArrowDataset):
         return source
     path = pathlib.Path(source)
     if not path.exists():

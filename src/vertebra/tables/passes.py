@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from vertebra.machine import claims, cluster
 from vertebra.machine.checkpoint import Checkpoint, Entry
+from vertebra.machine.file import Record
 from vertebra.machine.threads import CHUNK, Sums, added, cores
 from vertebra.tables.column import Column, Level, codes_of, levels_of, read
 from vertebra.tables.known import Known, from_entry
@@ -100,7 +101,7 @@ class Training:
                 held.add(batch, (self.weights(batch) > 0) & (own == 0))
         found = cluster.gathered_json([[each.to_json() for each in part] for part in (facts, targets)])
         facts, targets = ([_merged(each) for each in zip(*parts, strict=True)] for parts in zip(*found, strict=True))
-        tallied = functools.reduce(Weights.merged, (Weights(*each) for each in cluster.gathered_json(list(tallied))))
+        tallied = functools.reduce(Weights.merged, (Weights(*each) for each in cluster.gathered_json(tallied)))
         if tallied.n < 2:
             raise ValueError(
                 f"The table must have at least 2 rows with a target and a weight above 0, got {tallied.n}."
@@ -124,7 +125,7 @@ class Training:
     def _schema(self) -> ArrowSchema:
         """The types of the columns in use, as pyarrow has them."""
         schema = self.table.dataset.schema
-        return type(schema).empty_table(schema).select(self.used).schema
+        return schema.empty_table().select(self.used).schema
 
     def _n_sampled(self) -> int:
         """How many rows are searched."""
@@ -233,7 +234,7 @@ def _kept_sums(entry: Entry, shapes: Sequence[tuple[int, ...]]) -> tuple[Sums, i
     return sums, position, is_done
 
 
-def _merged(parts: Iterable[dict]) -> Facts:
+def _merged(parts: Iterable[Record]) -> Facts:
     """The facts of one column from those of every process."""
     return functools.reduce(Facts.merged, map(Facts.from_json, parts))
 

@@ -8,7 +8,7 @@ import numbers
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import narwhals as nw
 import numpy as np
@@ -16,10 +16,12 @@ import pandas as pd
 from jaxtyping import ArrayLike, Float
 from scipy.sparse import issparse
 
-from vertebra.tables.column import FEATURE_TYPES, Column, demand, describe, read
+from vertebra.machine.file import Record
+from vertebra.tables.column import FEATURE_TYPES, Column, demand, describe, read, unfit
 
-# Any table that `opened` takes: a frame of pandas or of another kind that narwhals knows, an array, lists.
-TableLike = Any
+# A table as users pass it: a frame of pandas or of another kind that narwhals knows, an array, lists. These have no
+# type in common; `opened` takes them, and says of all else what is wrong with it.
+TableLike: TypeAlias = object
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,14 @@ class Schema:
                 matrix[:, i] = self.columns[i].standard(raw)
         return matrix
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Record:
         return dict(columns=[c.to_json() for c in self.columns], sources=list(self.sources), named=self.named)
 
     @classmethod
-    def from_json(cls, d: Any) -> "Schema":
+    def from_json(cls, d: object) -> "Schema":
         """The schema that `to_json` wrote, or a ValueError: the file may come from anyone."""
-        demand(isinstance(d, dict) and set(d) == {f.name for f in fields(cls)}, "a schema", d)
+        if not isinstance(d, dict) or set(d) != {f.name for f in fields(cls)}:
+            raise unfit("a schema", d)
         demand(isinstance(d["named"], bool), "true or false for named", d["named"])
         demand(isinstance(d["columns"], list) and d["columns"] != [], "a list of columns", d["columns"])
         demand(isinstance(d["sources"], list), "a list of sources", d["sources"])
@@ -193,7 +196,7 @@ def _from_narwhals(series: nw.Series) -> pd.Series:
         values = series.cast(nw.String).to_list()
         return pd.Series(pd.Categorical(values, categories=list(dtype.categories), ordered=True))
     if isinstance(dtype, nw.Categorical):
-        native: Any = series.to_native()
+        native = series.to_native()
         if getattr(getattr(native, "type", None), "ordered", False):  # Arrow's dictionaries may be
             return pd.Series(native.to_pandas())
         series = series.cast(nw.String)
@@ -204,7 +207,7 @@ def _from_narwhals(series: nw.Series) -> pd.Series:
 
 def wanted_kinds(feature_types: Mapping | Sequence | None, sources: tuple[str, ...]) -> list[str | None]:
     """What `feature_types` asks of each source; None leaves it to the rule."""
-    wanted: list[Any] = [None] * len(sources)
+    wanted: list[str | None] = [None] * len(sources)
     if feature_types is None:
         return wanted
     if isinstance(feature_types, Mapping):

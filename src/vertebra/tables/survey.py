@@ -8,13 +8,13 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
 from vertebra.machine import claims
+from vertebra.machine.file import Record
 from vertebra.tables.column import (
     FAR,
     FEATURE_TYPES,
@@ -190,36 +190,45 @@ class Facts:
         centre, scale, tail = scaling(values, np.ones(len(values)))
         return replace(column, centre=centre, scale=scale, tail=tail)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Record:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, d: Any) -> "Facts":
+    def from_json(cls, d: object) -> "Facts":
         """The facts that `to_json` wrote, or a ValueError: a checkpoint may come from anyone."""
-        claims.record(d, "the facts of a column", [each.name for each in fields(cls)])
+        d = claims.record(d, "the facts of a column", [each.name for each in fields(cls)])
         own = claims.record(d["moments"], "the moments", [each.name for each in fields(Moments)])
-        are_numbers = all(type(value) in (int, float) for value in own.values())
-        claims.demand(are_numbers and Moments(**own).is_sound, "the moments", "those of numbers", own)
-        moments = Moments(**own)
-        claims.demand(isinstance(d["parts"], dict), "the parts of a datetime", "an object", d["parts"])
+        numbers = {name: value for name, value in own.items() if claims.is_number(value)}
+        are_sound = len(numbers) == len(own) and Moments(**numbers).is_sound
+        claims.demand(are_sound, "the moments", "those of numbers", own)
+        moments = Moments(**numbers)
+        if not isinstance(d["parts"], dict):
+            raise claims.unfit("the parts of a datetime", "an object", d["parts"])
         parts = {}
         for name, pair in d["parts"].items():
             low, high = claims.listed(pair, "a part's codes", 2)
             parts[claims.one_of(name, "a part", PARTS)] = claims.number(low, name), claims.number(high, name)
+        levels: list[Level] = []
         for level in claims.listed(d["levels"], "the levels"):
-            claims.demand(isinstance(level, str | int | float), "a level", "text or a number", level)
-        for name in ("wanted", "kind"):
-            claims.demand(d[name] is None or d[name] in FEATURE_TYPES, f"the {name} of a column", "known", d[name])
+            if not isinstance(level, str | int | float):
+                raise claims.unfit("a level", "text or a number", level)
+            levels.append(level)
         return cls(
             claims.text(d["source"], "the source"),
-            d["wanted"],
-            d["kind"],
+            _kind(d["wanted"], "the wanted of a column"),
+            _kind(d["kind"], "the kind of a column"),
             claims.flag(d["is_time"], "is_time"),
             claims.flag(d["has_missing"], "has_missing"),
             moments,
-            d["levels"],
+            levels,
             parts,
         )
+
+
+def _kind(value: object, what: str) -> str | None:
+    if value is None or (isinstance(value, str) and value in FEATURE_TYPES):
+        return value
+    raise claims.unfit(what, "known", value)
 
 
 def begin(sources: Sequence[str], feature_types: Mapping | Sequence | None) -> list[Facts]:

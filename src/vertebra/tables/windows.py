@@ -3,10 +3,10 @@
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int
 
 from vertebra.machine import cluster
 from vertebra.machine.devices import from_parts
@@ -85,7 +85,9 @@ class Windows:
 
         return training.total(on)
 
-    def rounds(self, n_steps: int, batch_size: int, folds: int, first: int, mesh: Any) -> Iterator[tuple[Any, ...]]:
+    def rounds(
+        self, n_steps: int, batch_size: int, folds: int, first: int, mesh: Mesh | None
+    ) -> Iterator[tuple[np.ndarray | Array, ...]]:
         """x, y, weights and folds of one round after the other, (steps, batch, …), from round `first` on."""
         index, count = cluster.place()
         if batch_size % self.n_shards:
