@@ -6,7 +6,7 @@ sum of sub-networks, each is evaluated on a grid of its own cluster only (Theore
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
@@ -15,6 +15,7 @@ from vertebra.effects.effect import Effect, Local
 from vertebra.effects.grid import NODES, Axis, axes_of, components, outer, product, subsets
 from vertebra.effects.pieces import FittedEstimator, NetworkSource, Pieces, Source
 from vertebra.networks.network import Network
+from vertebra.tables.schema import TableLike
 from vertebra.terms.term import Term
 
 # A cluster's grid larger than this is sampled instead: a round number, some seconds of a network's evaluations.
@@ -30,13 +31,13 @@ N_DRAWS, N_NETWORK_DRAWS = 1000, 200
 
 def decompose(
     network: Network | FittedEstimator,
-    x: Any,
+    x: TableLike,
     *,
     key: PRNGKeyArray | None = None,
     order: int | None = None,
     terms: Iterable[Term] | None = None,
     weight: ArrayLike | None = None,
-    baseline: Any = None,
+    baseline: TableLike = None,
     nodes: int | None = None,
     points: int | Mapping[int, np.ndarray] | None = None,
     output: int = 0,
@@ -84,12 +85,12 @@ def decompose(
 
 def attribute(
     network: Network | FittedEstimator,
-    rows: Any,
-    x: Any,
+    rows: TableLike,
+    x: TableLike,
     *,
     key: PRNGKeyArray | None = None,
     weight: ArrayLike | None = None,
-    baseline: Any = None,
+    baseline: TableLike = None,
     nodes: int | None = None,
     output: int = 0,
     n_draws: int = 100,
@@ -137,7 +138,7 @@ def attribute(
     return local
 
 
-def _source(network: Network | FittedEstimator) -> tuple[Source, Callable[[Any], Float[np.ndarray, "..."]]]:
+def _source(network: Network | FittedEstimator) -> tuple[Source, Callable[[TableLike], Float[np.ndarray, "..."]]]:
     """What is taken apart, and how tables become what it reads."""
     if isinstance(network, Network):
         return NetworkSource(network), lambda rows: np.asarray(rows, dtype=float)
@@ -149,8 +150,8 @@ def _source(network: Network | FittedEstimator) -> tuple[Source, Callable[[Any],
         )
     model = network.model_
 
-    def table(rows: Any) -> Float[np.ndarray, "..."]:
-        is_row = not hasattr(rows, "columns") and np.ndim(rows) == 1
+    def table(rows: TableLike) -> Float[np.ndarray, "..."]:
+        is_row = not hasattr(rows, "columns") and np.asarray(rows).ndim == 1
         return model.x(np.asarray(rows, dtype=object).reshape(1, -1))[0] if is_row else model.x(rows)
 
     return source, table
@@ -252,7 +253,7 @@ def _difference(
     term: Term, averages: Mapping[Term, Float[np.ndarray, "leading ..."]], axes: list[Axis]
 ) -> Float[np.ndarray, "leading *grid"]:
     """I_T from E[g | x_S] for S ⊆ T."""
-    full: Any = 0.0
+    full = np.zeros(())
     for lower in subsets(term):
         part = averages[lower]
         for position, i in enumerate(term):
@@ -273,7 +274,7 @@ def _standard_error(values: Float[np.ndarray, "*grid n"]) -> float:
 def _effect(f: Pieces, term: Term, parts: Sequence[_Part], axes: list[Axis]) -> Effect:
     mean, sd, draws = f.posterior([(part.piece, part.values) for part in parts], with_draws=True)
     error = math.sqrt(sum(part.error**2 for part in parts))
-    return Effect(term, tuple(axes[i] for i in term), mean, sd, draws, error)
+    return Effect(term, tuple(axes[i] for i in term), mean, sd, cast(np.ndarray, draws), error)
 
 
 def _checked(source: Source, rows: Float[np.ndarray, "..."], weight, anchor, output: int, n_draws: int) -> _Measure:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +11,7 @@ from vertebra.effects.words import probability_words
 from vertebra.terms.term import term_label
 
 N_TERMS = 8
+TERM_COLUMNS = ("term", "strength", "lower", "upper", "sobol", "probability")
 WIDTH, HEIGHT = 260, 120
 # Cells of a drawn surface along each input.
 N_CELLS = 24
@@ -30,7 +30,8 @@ def answer(
     parts += [f"<div>! {escape(warning)}</div>" for warning in warnings]
     if effects is not None and len(effects):
         largest = max(float(np.max(effects["sobol"])), 1e-12)
-        rows = "".join(_term_row(row, largest) for row in effects.head(N_TERMS).itertuples())
+        columns = (effects[name].head(N_TERMS) for name in TERM_COLUMNS)
+        rows = "".join(_term_row(*each, largest=largest) for each in zip(*columns, strict=True))
         head = "".join(
             f"<th>{title}</th>" for title in ("term", "strength", "95 %", "share of the variance of f", "probability")
         )
@@ -45,15 +46,17 @@ def answer(
     return f'<div style="{look}">{"".join(parts)}</div>'
 
 
-def _term_row(row: Any, largest: float) -> str:
-    width = f"{5.0 * row.sobol / largest:.2f}em"
+def _term_row(
+    term: Sequence[str], strength: float, lower: float, upper: float, sobol: float, probability: float, largest: float
+) -> str:
+    width = f"{5.0 * sobol / largest:.2f}em"
     bar = f'<span style="display:inline-block;height:0.6em;width:{width};background:#0072B2"></span>'
     cells = [
-        escape(term_label(row.term)),
-        f"{row.strength:.4g}",
-        f"{row.lower:.4g} to {row.upper:.4g}",
-        f"{bar} {100.0 * row.sobol:.1f} %",
-        escape(probability_words(row.probability)),
+        escape(term_label(term)),
+        f"{strength:.4g}",
+        f"{lower:.4g} to {upper:.4g}",
+        f"{bar} {100.0 * sobol:.1f} %",
+        escape(probability_words(probability)),
     ]
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 

@@ -1,7 +1,7 @@
 """f as a sum of pieces, each a function of few inputs: terms, or a network's sub-networks (Theorem 4)."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -13,12 +13,17 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from vertebra.networks.keys import fast
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_working_precision
+from vertebra.networks.posteriors import Gaussian
+from vertebra.tables.schema import TableLike
 from vertebra.terms.linear import LinearTerms, Weights
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import Term
 
 # Points evaluated at once: a round number that keeps the features of a wide network within some hundred megabytes.
 CHUNK = 16384
+
+# Mean, sd and draws on a grid; no draws where these were not asked for.
+Moments = tuple[Float[np.ndarray, "*grid"], Float[np.ndarray, "*grid"], Float[np.ndarray, "draws *grid"] | None]
 
 
 @runtime_checkable
@@ -51,7 +56,7 @@ class Pieces(Protocol):
         """The posterior mean of a piece's values, or of what was made of them along the axes."""
         ...
 
-    def posterior(self, parts: Sequence[tuple[int, np.ndarray]], *, with_draws: bool) -> Any:
+    def posterior(self, parts: Sequence[tuple[int, np.ndarray]], *, with_draws: bool) -> Moments:
         """Mean, sd and draws of a sum of such values over pieces."""
         ...
 
@@ -162,7 +167,7 @@ class _Posterior(Protocol):
 class _Model(Protocol):
     @property
     def posterior(self) -> _Posterior: ...
-    def x(self, X: Any) -> Float[np.ndarray, "n p"]: ...
+    def x(self, X: TableLike) -> Float[np.ndarray, "n p"]: ...
 
 
 @runtime_checkable
@@ -238,7 +243,7 @@ def _at_draws(sub, drawn, levels, x, column):
 def _top_weights(network: Network, nodes: Sequence[int], block: int, column: int) -> Weights:
     """The top weights of some nodes: one after the other, or jointly where the layer is."""
     top = network.stacks[-1]
-    q: Any = top.function.posterior
+    q = cast(Gaussian, top.function.posterior)  # what is linear in V has no other
     mean = np.concatenate([np.asarray(top.mean_weights(), np.float64)[node, column] for node in nodes])
     if top.joint:
         share = top.n_nodes // q.mean.shape[0]

@@ -6,7 +6,7 @@ strong, at points, at a row. What a sum of terms leaves out can be added by netw
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import jax
 import jax.random as jr
@@ -56,7 +56,7 @@ class Posterior(Protocol):
     @property
     def widths(self) -> tuple[int, ...]: ...
     @property
-    def options(self) -> Mapping[str, Any]: ...
+    def options(self) -> Mapping[str, object]: ...
     @property
     def arrays(self) -> dict[str, np.ndarray]: ...
     @property
@@ -183,7 +183,7 @@ class NetworkPosterior(NamedTuple):
     seed: int
     scheme: str
     widths: tuple[int, ...]  # d¹, …, d^L
-    options: Mapping[str, Any] = MappingProxyType({})  # of the scheme
+    options: Mapping[str, object] = MappingProxyType({})  # of the scheme
 
     kind, terms, remainder = "network", None, None
 
@@ -262,7 +262,7 @@ class EnsemblePosterior(NamedTuple):
     seed: int
     scheme: str
     widths: tuple[int, ...]  # d¹, …, d^L
-    options: Mapping[str, Any] = MappingProxyType({})  # of the scheme
+    options: Mapping[str, object] = MappingProxyType({})  # of the scheme
 
     kind, terms, remainder, source = "ensemble", None, None, None
 
@@ -376,8 +376,8 @@ def as_network(estimator: FittedEstimator) -> Network:
     >>> vb.as_network(model).skeleton.clusters
     ((3,), (0, 1))
     """
-    posterior: Any = estimator.model_.posterior
-    if posterior.remainder is not None or len(posterior.networks) > 1:
+    posterior = cast(Posterior, estimator.model_.posterior)
+    if posterior.remainder is not None or posterior.networks[1:]:
         raise ValueError(
             "`estimator` must be one network or a sum of terms, got networks that are averaged: fit with "
             "`remainder=False`, or another scheme."

@@ -8,13 +8,13 @@ eigenvalues of ΦᵀΦ would drown in rounding.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import OptimizeResult, minimize_scalar
 
 from vertebra.likelihoods import Gaussian as GaussianLikelihood
 from vertebra.likelihoods import Likelihood
@@ -178,7 +178,8 @@ def _sums(phi, offset, left_out, y, weight):
 
 def _best_log_scale(problem: _Problem, start: float) -> float:
     """log σ at the maximum of the evidence, sought a thousandfold (e⁷) either way of where it was."""
-    result: Any = minimize_scalar(lambda s: -problem.evidence(s), bounds=(start - 7.0, start + 7.0), method="bounded")
+    limits = start - 7.0, start + 7.0
+    result: OptimizeResult = minimize_scalar(lambda s: -problem.evidence(s), bounds=limits, method="bounded")
     return float(result.x)
 
 
