@@ -4,11 +4,11 @@ Networks that fit their rows to the last digit know no noise: it is read off wha
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.optimize import minimize_scalar
+from scipy.optimize import OptimizeResult, minimize_scalar
 from scipy.special import digamma, polygamma
 
 from vertebra.likelihoods import Gaussian, Likelihood, StudentT
@@ -130,8 +130,9 @@ class _Problem(NamedTuple):
         largest = max(usual, float(np.sqrt(np.average(self.away**2, weights=self.weight))))
         limits = np.log([RANGE[0] * usual, RANGE[1] * largest])
         scale = lambda t: float(np.hypot(np.exp(t), LEAST_NOISE * usual))  # noqa: E731
-        found: Any = minimize_scalar(lambda t: -self.density(scale(t), degrees), bounds=limits, method="bounded")
-        return -float(found.fun), scale(found.x)
+        found = minimize_scalar(lambda t: -self.density(scale(t), degrees), bounds=limits, method="bounded")
+        best = cast(OptimizeResult, found)
+        return -float(best.fun), scale(best.x)
 
     def density(self, scale: float, degrees: float | None) -> float:
         if degrees is None:

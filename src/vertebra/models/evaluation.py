@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -203,11 +203,11 @@ def fit_linear(
         return Linear(n_levels, gaps, scale, fitted.coefficients[:1])
     if classes:
         codes = y[:, 0].astype(int)
-        model: Any = LogisticRegression(max_iter=300)
+        model = LogisticRegression(max_iter=300)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(design, codes, weight)
-        slopes = np.concatenate([model.intercept_[None], model.coef_.T])
+        slopes = np.concatenate([np.asarray(model.intercept_)[None], model.coef_.T])
         if classes > 2:
             # classes that are not there get a logit that leaves them nothing; of two that are, the first has logit 0
             coefficients = np.zeros((len(slopes), classes))
@@ -237,7 +237,7 @@ def cross_fitted(
 ) -> Float[np.ndarray, "n k"]:
     """What linear models say of rows they were not fitted to, fold by fold."""
     folds = folds_of(N_FOLDS, np.random.default_rng(seed), matrix, y)
-    result: Any = None
+    result: np.ndarray | None = None
     for fold in range(N_FOLDS):
         out = folds == fold
         if not out.any() or (classes and len(np.unique(y[~out])) < 2) or (~out).sum() < 2:

@@ -1,7 +1,8 @@
 """What an additive model knows: which terms are real, how strong, and what each adds, in the user's names and units."""
 
 import numbers
-from typing import Any, cast
+from collections.abc import Iterable, Sized
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,9 @@ from scipy.special import ndtri
 from vertebra.effects.posterior import PosteriorOfTerms
 from vertebra.machine.checks import check_level
 from vertebra.models.model import Model
-from vertebra.tables.schema import date
+from vertebra.models.settings import TermLike
+from vertebra.tables.column import Level
+from vertebra.tables.schema import TableLike, date
 from vertebra.terms.structure import discoveries, probabilities
 from vertebra.terms.term import MOST_NAMED, Term
 
@@ -20,7 +23,7 @@ N_SHOWN, N_SHOWN_BEYOND = {1: 50, 2: 20, 3: 8}, 5
 
 
 def effects(
-    model: Model, order: int | None = None, level: float = 0.95, *, baseline: Any = None, output: int = 0
+    model: Model, order: int | None = None, level: float = 0.95, *, baseline: TableLike = None, output: int = 0
 ) -> pd.DataFrame:
     """Every term found, strongest first: see `AdditiveRegressor.effects`."""
     strengths = strengths_of(model, baseline, output)
@@ -53,7 +56,7 @@ def effects(
 
 
 def interactions(
-    model: Model, fdr: float = 0.05, *, level: float = 0.95, baseline: Any = None, output: int = 0
+    model: Model, fdr: float = 0.05, *, level: float = 0.95, baseline: TableLike = None, output: int = 0
 ) -> pd.DataFrame:
     """The rows of `effects` of order 2 and more that survive error control."""
     table = effects(model, level=level, baseline=baseline, output=output)
@@ -65,11 +68,11 @@ def interactions(
 
 def effect(
     model: Model,
-    term: Any,
+    term: TermLike,
     level: float = 0.95,
     *,
     simultaneous: bool = False,
-    baseline: Any = None,
+    baseline: TableLike = None,
     output: int = 0,
     points: int | None = None,
 ) -> pd.DataFrame:
@@ -103,18 +106,21 @@ def effect(
     return pd.concat(columns, axis=1)
 
 
-def eval_terms(model: Model, X: Any, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
+def eval_terms(model: Model, X: TableLike, *, baseline: TableLike = None, output: int = 0) -> pd.DataFrame:
     """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it."""
     local = _taken_apart(model).local(model.x(X), latent_of(model, output), _baseline(model, baseline))
     unit = model.target.unit(output)
-    table: dict[Any, Any] = {"intercept": model.target.origin(output) + unit * local.pop(()).mean}
+    intercept = model.target.origin(output) + unit * local.pop(()).mean
+    table: dict[str | tuple[str, ...], np.ndarray] = {"intercept": intercept}
     for term in sorted(local, key=lambda t: (len(t), t)):
         table[model.named(term)] = unit * local[term].mean
     # A frame whose columns are tuples would take them for levels.
     return pd.DataFrame(np.stack(list(table.values()), axis=1), columns=pd.Index(list(table), tupleize_cols=False))
 
 
-def explain(model: Model, row: Any, level: float = 0.95, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
+def explain(
+    model: Model, row: TableLike, level: float = 0.95, *, baseline: TableLike = None, output: int = 0
+) -> pd.DataFrame:
     """One prediction taken apart on the link scale: the intercept, then what each term adds, largest first."""
     check_level(level)
     coded = model.schema.matrix(_one_row(row, "row", len(model.schema.sources)), model.kind)
@@ -131,7 +137,7 @@ def explain(model: Model, row: Any, level: float = 0.95, *, baseline: Any = None
     return pd.DataFrame(rows, columns=["term", "value", "mean", "sd", "lower", "upper"])
 
 
-def strengths_of(model: Model, baseline: Any, output: int) -> dict[Term, np.ndarray]:
+def strengths_of(model: Model, baseline: TableLike, output: int) -> dict[Term, np.ndarray]:
     """Draws of the strengths of all terms, worked out once."""
     latent, anchor = latent_of(model, output), _baseline(model, baseline)
     place = (latent, None if anchor is None else tuple(anchor))
@@ -154,9 +160,9 @@ def latent_of(model: Model, output: int) -> int:
     return int(output) * each
 
 
-def term_of(model: Model, term: Any) -> Term:
+def term_of(model: Model, term: TermLike) -> Term:
     """The places of a term's inputs, which are given by name or by place."""
-    parts = (term,) if isinstance(term, str | numbers.Integral) else tuple(term)
+    parts = (term,) if isinstance(term, str) or not isinstance(term, Iterable) else tuple(term)
     return tuple(sorted({model.position(part) for part in parts}))
 
 
@@ -170,7 +176,7 @@ def values_of(model: Model, i: int, n_points: int, *, missing: bool) -> Float[np
     return np.append(values, np.nan) if missing and column.has_missing else values
 
 
-def _shown(model: Model, i: int, values: Float[np.ndarray, " m"]) -> Any:
+def _shown(model: Model, i: int, values: Float[np.ndarray, " m"]) -> list[Level] | Float[np.ndarray, " m"]:
     column = model.schema.columns[i]
     return [column.label(code) for code in values] if column.levels else column.original(values)
 
@@ -184,13 +190,13 @@ def _text(model: Model, i: int, value: float) -> str:
     return date(number) if column.part == "time" else f"{number:.4g}"
 
 
-def _baseline(model: Model, baseline: Any) -> np.ndarray | None:
+def _baseline(model: Model, baseline: TableLike) -> np.ndarray | None:
     if baseline is None:
         return None
     return model.x(_one_row(baseline, "baseline", len(model.schema.sources)))[0]
 
 
-def _one_row(row: Any, argument: str, n_columns: int) -> Any:
+def _one_row(row: TableLike, argument: str, n_columns: int) -> TableLike:
     """A table of one row."""
     if isinstance(row, pd.Series):
         row = row.to_frame().T.infer_objects()
@@ -201,6 +207,6 @@ def _one_row(row: Any, argument: str, n_columns: int) -> Any:
         if values.shape not in ((n_columns,), (1, n_columns)):
             raise ValueError(f"`{argument}` must be one row of {n_columns} values, got {row!r}.")
         row = values.reshape(1, -1)
-    if len(row) != 1:
+    if isinstance(row, Sized) and len(row) != 1:
         raise ValueError(f"`{argument}` must be one row, got {len(row)}.")
     return row

@@ -2,11 +2,12 @@
 
 import dataclasses
 import numbers
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import ArrayLike, Float
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
 from vertebra.effects.posterior import Posterior
@@ -18,15 +19,18 @@ from vertebra.models.diagnostics import Diagnostics
 from vertebra.models.evaluation import Evaluation, Linear, of_classes, of_numbers
 from vertebra.models.rows import Rows
 from vertebra.models.scores import Method
-from vertebra.models.settings import LIKELIHOODS
+from vertebra.models.settings import LIKELIHOODS, InputLike
 from vertebra.models.target import Target, as_numbers
 from vertebra.networks.skeleton import Skeleton
 from vertebra.tables.encoding import Encoding
 from vertebra.tables.profile import Profile
-from vertebra.tables.schema import Schema
+from vertebra.tables.schema import Schema, TableLike, ValuesLike
 from vertebra.tables.weighting import Weights, weighting
 from vertebra.terms.structure import Structure
 from vertebra.terms.term import Term
+
+# Rows first, and no axis of targets where y had none.
+Shaped = Float[np.ndarray, "..."]
 
 
 class Found(NamedTuple):
@@ -56,7 +60,7 @@ class Model:
     # draws of strengths, by output and baseline: worked out once
     strengths: dict[tuple, dict[Term, np.ndarray]] = field(default_factory=dict, repr=False, compare=False)
 
-    def replace(self, **parts: Any) -> "Model":
+    def replace(self, **parts: object) -> "Model":
         return dataclasses.replace(self, **parts)
 
     # --- names --------------------------------------------------------------------------------------------------------
@@ -95,17 +99,17 @@ class Model:
         names = self.names
         return tuple(names[i] for i in term)
 
-    def position(self, name: Any) -> int:
+    def position(self, name: InputLike) -> int:
         """The place of an input, by name or by place."""
         return position_in(self.names, name)
 
     # --- rows ---------------------------------------------------------------------------------------------------------
 
-    def x(self, X: Any) -> Float[np.ndarray, "n p"]:
+    def x(self, X: TableLike) -> Float[np.ndarray, "n p"]:
         """A table as the model reads it."""
         return self.encoding(self.schema.matrix(X, self.kind))
 
-    def predictive(self, X: Any, *, with_variance: bool = True) -> Predictive:
+    def predictive(self, X: TableLike, *, with_variance: bool = True) -> Predictive:
         return self.predictive_of(self.x(X), with_variance=with_variance)
 
     def predictive_of(self, x: Float[np.ndarray, "n p"], *, with_variance: bool = True) -> Predictive:
@@ -116,19 +120,19 @@ class Model:
 
     # --- predictions --------------------------------------------------------------------------------------------------
 
-    def mean(self, X: Any) -> Any:
+    def mean(self, X: TableLike) -> Shaped:
         """The mean of y."""
         predictive = self.predictive(X, with_variance=self.likelihood.is_discrete)
         return self.target.shaped(self.target.in_units(predictive.mean()))
 
-    def mean_and_sd(self, X: Any) -> tuple[Any, Any]:
+    def mean_and_sd(self, X: TableLike) -> tuple[Shaped, Shaped]:
         """The mean of y, and its sd: the noise and the uncertainty of f together."""
         predictive = self.predictive(X)
         variance = predictive.epistemic() + predictive.aleatoric()
         mean, sd = self.target.in_units(predictive.mean()), self.target.scale * np.sqrt(variance)
         return self.target.shaped(mean), self.target.shaped(sd)
 
-    def f(self, X: Any) -> tuple[Any, Any]:
+    def f(self, X: TableLike) -> tuple[Shaped, Shaped]:
         """Mean and sd of f on the link scale."""
         mean, variance = self.posterior.moments(self.x(X))
         if self.is_classifier:
@@ -138,14 +142,14 @@ class Model:
         mean, sd = self.target.in_units(mean[:, ::each]), self.target.scale * np.sqrt(variance[:, ::each])
         return self.target.shaped(mean), self.target.shaped(sd)
 
-    def uncertainty(self, X: Any) -> tuple[Any, Any]:
+    def uncertainty(self, X: TableLike) -> tuple[Shaped, Shaped]:
         """The two parts of the sd of y: the noise, and the uncertainty of f."""
         predictive = self.predictive(X)
         noise, doubt = np.sqrt(predictive.aleatoric()), np.sqrt(predictive.epistemic())
         scale, shaped = self.target.scale, self.target.shaped
         return shaped(scale * noise), shaped(scale * doubt)
 
-    def interval(self, X: Any, level: float) -> Any:
+    def interval(self, X: TableLike, level: float) -> Shaped:
         """Lower and upper limits for y, (n, 2) or (n, 2, targets)."""
         check_level(level)
         if self.conformal is None:
@@ -157,14 +161,14 @@ class Model:
             limits = np.stack([np.maximum(np.ceil(limits[:, 0]), 0.0), np.floor(limits[:, 1])], axis=1)
         return self.target.shaped(limits)
 
-    def quantiles(self, X: Any, q: Any) -> Any:
+    def quantiles(self, X: TableLike, q: ArrayLike | Sequence[float]) -> Shaped:
         """Quantiles of y, (n, len(q)) or (n, len(q), targets)."""
         levels = np.asarray(q, dtype=float)
         if levels.ndim != 1 or not len(levels) or ((levels <= 0) | (levels >= 1)).any():
             raise ValueError(f"`q` must be a list of levels between 0 and 1, got {q!r}.")
         return self.target.shaped(self.target.in_units(self.predictive(X).quantiles(levels)))
 
-    def draws(self, X: Any, n_samples: int, seed: int) -> Any:
+    def draws(self, X: TableLike, n_samples: int, seed: int) -> Shaped:
         """Draws of y, (n, n_samples) or (n, n_samples, targets)."""
         x = self.x(X)
         check_count(n_samples=n_samples)
@@ -172,11 +176,11 @@ class Model:
         draws = np.moveaxis(self.target.in_units(self.likelihood.numpy_sample(f, seed)), 0, 1)
         return self.target.shaped(draws)
 
-    def probabilities(self, X: Any) -> Float[np.ndarray, "n classes"]:
+    def probabilities(self, X: TableLike) -> Float[np.ndarray, "n classes"]:
         """P(class | X), the uncertainty of f averaged over."""
         return self.predictive(X).probabilities()
 
-    def log_prob(self, X: Any, y: Any) -> Float[np.ndarray, " n"]:
+    def log_prob(self, X: TableLike, y: ValuesLike) -> Float[np.ndarray, " n"]:
         """log p(y | X) of each row, in the units of y; summed over targets."""
         predictive = self.predictive(X)
         if self.is_classifier:
@@ -189,7 +193,7 @@ class Model:
 
     # --- evaluation ---------------------------------------------------------------------------------------------------
 
-    def evaluate(self, X: Any, y: Any, sample_weight: Any, weights: str) -> Evaluation:
+    def evaluate(self, X: TableLike, y: ValuesLike, sample_weight: ValuesLike, weights: str) -> Evaluation:
         """Scores and calibration on rows that were not fitted; `weights` is what weights mean."""
         matrix = self.schema.matrix(X, self.kind)
         values = column_or_1d(np.asarray(y)) if self.is_classifier else as_numbers(y, self.kind)
@@ -231,9 +235,9 @@ class Model:
             raise ValueError(f"`y` must have {len(self.target.scale)} column(s), got {y.shape[1]}.")
 
 
-def position_in(names: list[str], name: Any) -> int:
+def position_in(names: list[str], name: InputLike) -> int:
     """The place of a name, or of a place."""
-    if name in names:
+    if isinstance(name, str) and name in names:
         return names.index(name)
     if not isinstance(name, numbers.Integral) or not 0 <= int(name) < len(names):
         raise ValueError(f"Input {name!r} is not known: the inputs are {', '.join(names[:20])}.")

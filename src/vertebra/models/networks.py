@@ -1,15 +1,16 @@
 """Networks of a fit: what each scheme is built with, how long it is trained, and what to think of the training."""
 
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict
 
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, PRNGKeyArray
 
 from vertebra.effects.posterior import EnsemblePosterior
 from vertebra.inference.fitting import fit, fit_stream
 from vertebra.inference.outcome import Fitted, Progress
+from vertebra.inference.run import Callback
 from vertebra.likelihoods import Likelihood
 from vertebra.machine.control import Control
 from vertebra.models.calibration import LeftOut, doubt, left_out
@@ -21,17 +22,33 @@ from vertebra.networks.skeleton import Skeleton
 from vertebra.tables.streamed import StreamedRows
 from vertebra.tables.windows import Windows
 
-# What each scheme is built with. Widths d¹, …, d^{L−1} below the outputs.
-SCHEMES: dict[str, dict[str, Any]] = {
-    "mc_dropout": dict(widths=(24, 24), options=dict(rate=0.002), n_restarts=2),
-    "mean_field": dict(widths=(16,), options={}, n_restarts=2),
-    "random_features": dict(
-        widths=(), options=dict(r=100, activation="erf", posterior=GaussianPosterior(spread=0.0)), n_restarts=1
+
+class Usual(TypedDict):
+    """What a scheme is built and trained with."""
+
+    widths: tuple[int, ...]  # d¹, …, d^{L−1} below the outputs
+    options: dict[str, object]  # of the scheme
+    n_restarts: int
+    activation: str  # of the skeleton
+    folds: NotRequired[int]
+    rate: NotRequired[float]
+
+
+SCHEMES = {
+    "mc_dropout": Usual(widths=(24, 24), options=dict(rate=0.002), n_restarts=2, activation="tanh"),
+    "mean_field": Usual(widths=(16,), options={}, n_restarts=2, activation="tanh"),
+    "random_features": Usual(
+        widths=(),
+        options=dict(r=100, activation="erf", posterior=GaussianPosterior(spread=0.0)),
+        n_restarts=1,
+        activation="tanh",
     ),
-    "deep_kernel_learning": dict(widths=(16, 24), options={}, n_restarts=4),
-    "deep_random_features": dict(widths=(), options=dict(r=150, n_blocks=2, activation="erf"), n_restarts=1),
-    "inducing_points": dict(widths=(), options=dict(r=40), n_restarts=1),
-    "deep_ensemble": dict(widths=(64, 64, 64), options={}, n_restarts=16, folds=8, rate=1e-2, activation="erf"),
+    "deep_kernel_learning": Usual(widths=(16, 24), options={}, n_restarts=4, activation="tanh"),
+    "deep_random_features": Usual(
+        widths=(), options=dict(r=150, n_blocks=2, activation="erf"), n_restarts=1, activation="tanh"
+    ),
+    "inducing_points": Usual(widths=(), options=dict(r=40), n_restarts=1, activation="tanh"),
+    "deep_ensemble": Usual(widths=(64, 64, 64), options={}, n_restarts=16, folds=8, rate=1e-2, activation="erf"),
 }
 # What can be built on clusters and taken apart into terms.
 SCHEMES_OF_TERMS = [name for name in SCHEMES if name != "deep_ensemble"]
@@ -58,6 +75,17 @@ class Shape(NamedTuple):
     scheme: str
     skeleton: Skeleton
     widths: tuple[int, ...]
+
+
+class _Shared(TypedDict):
+    """What training takes of rows in memory and in files alike."""
+
+    key: PRNGKeyArray
+    n_steps: int
+    learning_rate: float
+    folds: int
+    callback: Callback
+    batch_size: int
 
 
 def train(
@@ -89,7 +117,7 @@ def train(
         passes = N_PASSES * (len(x) if stream is None else stream.n_rows) // BATCH_SIZE
         n_steps = min(max(passes, FEWEST_STEPS), MOST_STEPS) if folds else N_STEPS
     networks = [network_of(k, i) for i, k in enumerate(jr.split(jr.fold_in(key, 1), usual["n_restarts"]))]
-    shared: Any = dict(
+    shared = _Shared(
         key=key,
         n_steps=n_steps,
         learning_rate=usual.get("rate", RATE),

@@ -1,7 +1,7 @@
 """A table read for a fit: how its columns and its target are meant, and the rows, in memory or in files."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -24,9 +24,9 @@ from vertebra.models.target import (
 from vertebra.tables.column import in_order
 from vertebra.tables.encoding import Encoding, encode, levels_left
 from vertebra.tables.known import Known
-from vertebra.tables.parquet import as_parquet, is_stream
+from vertebra.tables.parquet import Files, Parquet, as_parquet, is_stream
 from vertebra.tables.passes import Training
-from vertebra.tables.schema import Schema, learn
+from vertebra.tables.schema import Schema, TableLike, ValuesLike, learn
 from vertebra.tables.streamed import StreamedRows
 from vertebra.tables.weighting import Weighting, Weights, weighting
 
@@ -69,7 +69,7 @@ class Read(NamedTuple):
             self.stream.training.checkpoint.remove()
 
 
-def read_numbers(settings: Settings, X: Any, y: Any, sample_weight: Any) -> Read:
+def read_numbers(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: ValuesLike) -> Read:
     """A table whose target is numbers; with `conformal` some rows are set aside."""
     is_count = settings.likelihood == "poisson"
     if is_stream(X):
@@ -99,7 +99,7 @@ def read_numbers(settings: Settings, X: Any, y: Any, sample_weight: Any) -> Read
     return Read(schema, target, rows, meant, held)
 
 
-def read_classes(settings: Settings, X: Any, y: Any, sample_weight: Any) -> Read:
+def read_classes(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: ValuesLike) -> Read:
     """A table whose target is classes: rows hold their codes."""
     if is_stream(X):
         stream, known = _streamed(settings, X, y, sample_weight)
@@ -118,7 +118,7 @@ def read_classes(settings: Settings, X: Any, y: Any, sample_weight: Any) -> Read
 
 
 def _in_memory(
-    settings: Settings, X: Any, sample_weight: Any
+    settings: Settings, X: TableLike, sample_weight: ValuesLike
 ) -> tuple[Schema, Float[np.ndarray, "n p"], Float[np.ndarray, " n"], Weighting]:
     """A table's schema, its coded matrix, its weights as numbers of rows, and how these are meant."""
     schema = learn(X, None, settings.feature_types)
@@ -132,7 +132,9 @@ def _in_memory(
     return schema, matrix, weight, meant
 
 
-def _streamed(settings: Settings, X: Any, y: Any, sample_weight: Any) -> tuple[StreamedRows, Known]:
+def _streamed(
+    settings: Settings, X: Parquet | Files, y: ValuesLike, sample_weight: ValuesLike
+) -> tuple[StreamedRows, Known]:
     """A table in files, after the first pass over it."""
     targets = [y] if isinstance(y, str) else y
     if not isinstance(targets, list | tuple) or not all(isinstance(each, str) for each in targets):
@@ -211,12 +213,10 @@ def encoded(read: Read, targets: Targets, seed: int, *, most_levels: int, fill: 
     columns = read.schema.columns
     n_levels = [len(c.levels) if c.kind in ("category", "boolean") else 0 for c in columns]
     is_ordered = [c.kind == "ordered" for c in columns]
-    settings: Any = dict(most_levels=most_levels, fill=fill)
     rows, stream = read.rows, read.stream
     if stream is None:
         rng = np.random.default_rng(seed)
-        return Encoded(
-            *encode(rows.matrix, targets.direction(targets.y), rows.weight, n_levels, is_ordered, rng=rng, **settings)
-        )
-    fitted = stream.cross_fit(rows.matrix, targets.direction, n_levels, is_ordered, **settings)
+        given = rows.matrix, targets.direction(targets.y), rows.weight, n_levels, is_ordered
+        return Encoded(*encode(*given, most_levels=most_levels, fill=fill, rng=rng))
+    fitted = stream.cross_fit(rows.matrix, targets.direction, n_levels, is_ordered, most_levels=most_levels, fill=fill)
     return Encoded(fitted.encoding, stream.sample(rows.matrix), levels_left(n_levels, most_levels))

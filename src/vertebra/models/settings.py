@@ -1,14 +1,19 @@
 """What a fit is asked for."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
 
 from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, Poisson, StudentT
 from vertebra.machine.control import Control
 from vertebra.networks.skeleton import Skeleton
 from vertebra.terms.term import Term
+
+# An input as users name it, by its name or its place; and a term, by its input or inputs.
+InputLike = str | int | np.integer
+TermLike = InputLike | Iterable[InputLike]
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     "gaussian": Gaussian,
@@ -41,7 +46,7 @@ class Settings:
     # additive
     structure: str = "tests"
     n_subnetworks: int = 10
-    clusters: Sequence[Any] | None = None
+    clusters: Sequence[Iterable[InputLike]] | None = None
     remainder: bool = False
     start: Sequence[Term] | None = None  # the terms to fit again, of a warm start
     # any skeleton

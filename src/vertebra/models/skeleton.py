@@ -1,7 +1,6 @@
 """The fit of any skeleton: one network, or an ensemble whose noise is taken from rows that its members had not seen."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from vertebra.effects.posterior import NetworkPosterior
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
@@ -16,6 +15,7 @@ from vertebra.models.rows import marginal_rows
 from vertebra.models.scores import Method
 from vertebra.models.settings import NOISES, Settings
 from vertebra.networks.skeleton import Skeleton, chain
+from vertebra.tables.schema import TableLike, ValuesLike
 
 # Which noise can be taken from rows left out.
 NOISES_OF_ENSEMBLES = ("auto", "gaussian", "student_t")
@@ -23,7 +23,7 @@ NOISES_OF_ENSEMBLES = ("auto", "gaussian", "student_t")
 WIDTH = 8
 
 
-def fit_numbers(settings: Settings, X: Any, y: Any, sample_weight: Any) -> Model:
+def fit_numbers(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: ValuesLike) -> Model:
     """A network for a target of numbers."""
     read = read_numbers(settings, X, y, sample_weight)
     scheme, likelihood = settings.scheme, NOISES[settings.likelihood]()
@@ -35,7 +35,7 @@ def fit_numbers(settings: Settings, X: Any, y: Any, sample_weight: Any) -> Model
     return _fit(settings, read, Targets(read.z, read.rows.weight), likelihood, scheme)
 
 
-def fit_classes(settings: Settings, X: Any, y: Any, sample_weight: Any) -> Model:
+def fit_classes(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: ValuesLike) -> Model:
     """A network for the logits of classes."""
     read = read_classes(settings, X, y, sample_weight)
     scheme = "random_features" if settings.scheme == "auto" else settings.scheme
@@ -48,10 +48,10 @@ def _fit(settings: Settings, read: Read, targets: Targets, likelihood: Likelihoo
     rows, y, seed = read.rows, targets.y, settings.seed
     coded = encoded(read, targets, seed, most_levels=0, fill=True)
     x, usual = coded.x, SCHEMES[scheme]
-    below, skeleton = _shape(settings, read.names, x.shape[1], usual["widths"], usual.get("activation", "tanh"))
+    below, skeleton = _shape(settings, read.names, x.shape[1], usual["widths"], usual["activation"])
     shape = Shape(scheme, skeleton, (*below, likelihood.n_latent(y.shape[1]) // len(skeleton.outputs)))
     with settings.control() as control, threads(len(x)):
-        given: Any = likelihood, x, y, rows.weight, control
+        given = likelihood, x, y, rows.weight, control
         fitted = train(settings, shape, *given, n_steps=settings.n_steps, stream=read.stream)
     notes, warnings = network_words(fitted)
     if control.ended:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from vertebra.models.settings import NOISES, Settings
 from vertebra.tables.column import target_fault
+from vertebra.tables.schema import ValuesLike
 from vertebra.tables.survey import Facts
 
 # A spread below this share of the mean is rounding error: such a target is constant.
@@ -60,7 +61,7 @@ class Target:
     def origin(self, output: int) -> float:
         return 0.0 if self.classes is not None else float(self.centre[output])
 
-    def codes(self, y: Any) -> np.ndarray:
+    def codes(self, y: ValuesLike) -> np.ndarray:
         """The codes of known classes."""
         classes = np.asarray(self.classes)
         codes = pd.Index(classes).get_indexer(pd.Index(np.asarray(y)))
@@ -69,10 +70,10 @@ class Target:
         return codes
 
 
-def names_of(y: Any) -> list[str]:
+def names_of(y: ValuesLike) -> list[str]:
     """What the targets are called: by the columns of a frame, the name of a series, else y, or y0, y1, …"""
-    if hasattr(y, "columns"):
-        return [str(name) for name in y.columns]
+    if (columns := getattr(y, "columns", None)) is not None:
+        return [str(name) for name in columns]
     shape = np.asarray(y).shape
     if len(shape) == 2 and shape[1] > 1:
         return [f"y{k}" for k in range(shape[1])]
@@ -85,7 +86,7 @@ def check_likelihood(settings: Settings) -> None:
         raise ValueError(f"`likelihood` must be one of {', '.join(NOISES)}, got {settings.likelihood!r}.")
 
 
-def checked_numbers(y: Any, n: int, settings: Settings) -> tuple[Float[np.ndarray, "n k"], bool]:
+def checked_numbers(y: ValuesLike, n: int, settings: Settings) -> tuple[Float[np.ndarray, "n k"], bool]:
     """y as numbers, (n, targets), that the likelihood may have; and whether it had no axis of targets."""
     check_likelihood(settings)
     targets = as_numbers(y, settings.name)
@@ -106,17 +107,17 @@ def checked_numbers(y: Any, n: int, settings: Settings) -> tuple[Float[np.ndarra
     return targets, is_single
 
 
-def checked_classes(y: Any, n: int, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
+def checked_classes(y: ValuesLike, n: int, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
     """The classes of y, and the code of each row."""
     if y is None:
         raise ValueError(f"{settings.name} requires y to be passed, but the target y is None.")
     missing = int(pd.isna(np.asarray(y, dtype=object)).sum()) if not np.isscalar(y) else 0
     if missing:
         raise ValueError(f"Input y contains NaN: {missing} value(s) are missing. Leave these rows out.")
-    y = column_or_1d(np.asarray(y), warn=True)
-    check_classification_targets(y)
-    check_consistent_length(np.zeros(n), y)
-    classes, codes = np.unique(y, return_inverse=True)
+    labels = column_or_1d(np.asarray(y), warn=True)
+    check_classification_targets(labels)
+    check_consistent_length(np.zeros(n), labels)
+    classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"`y` must have at least 2 classes, got 1 class: {classes[0]!r}.")
     return classes, codes
@@ -162,7 +163,7 @@ def _check_sums(target: Facts, is_count: bool) -> None:
         raise ValueError(f"The target {target.source!r} {fault[1]}{fault[2]}")
 
 
-def as_numbers(y: Any, estimator: str) -> np.ndarray:
+def as_numbers(y: ValuesLike, estimator: str) -> np.ndarray:
     """y as finite numbers, or an error that says what is wrong and where."""
     if y is None:
         raise ValueError(f"{estimator} requires y to be passed, but the target y is None.")
@@ -198,7 +199,7 @@ def as_numbers(y: Any, estimator: str) -> np.ndarray:
     return numbers
 
 
-def _finite_or_not(value: Any) -> float:
+def _finite_or_not(value: str | SupportsFloat | SupportsIndex) -> float:
     try:
         return float(value)
     except OverflowError:

@@ -22,6 +22,8 @@ from vertebra.tables.column import FEATURE_TYPES, Column, demand, describe, read
 # A table as users pass it: a frame of pandas or of another kind that narwhals knows, an array, lists. These have no
 # type in common; `opened` takes them, and says of all else what is wrong with it.
 TableLike: TypeAlias = object
+# A target or weights as users pass them: a list, an array, a column or a frame; of a table in files, names of columns.
+ValuesLike: TypeAlias = object
 
 
 @dataclass(frozen=True)
