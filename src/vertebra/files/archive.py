@@ -7,7 +7,6 @@ come from anyone: `claims` holds each part to what it may be, sizes first, befor
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,7 @@ from vertebra.likelihoods import (
 )
 from vertebra.machine import claims
 from vertebra.machine.claims import FINITE, TINY, Arrays
-from vertebra.machine.file import BadFile, read, write
+from vertebra.machine.file import BadFile, Record, read, write
 from vertebra.models.model import Found, Model
 from vertebra.models.target import Target
 from vertebra.tables.column import UNSEEN
@@ -50,10 +49,10 @@ OPTIONAL = ("evaluation", "classes", "single", "found", "structures")
 N_PROBES = 16
 
 
-def save(model: Model, params: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+def save(model: Model, params: Mapping[str, object], path: str | os.PathLike[str]) -> None:
     """Writes a fitted model, and the arguments of its estimator, to one file."""
     arrays: dict[str, np.ndarray] = {"ranges": model.ranges}
-    header: dict[str, Any] = {
+    header: Record = {
         "params": params_state(params),
         "schema": model.schema.to_json(),
         "targets": model.target.names,
@@ -79,7 +78,7 @@ def save(model: Model, params: Mapping[str, Any], path: str | os.PathLike[str]) 
     write(path, model.kind, header, arrays)
 
 
-def load(path: str | os.PathLike[str], arguments: Mapping[str, Sequence[str]]) -> tuple[Model, dict[str, Any]]:
+def load(path: str | os.PathLike[str], arguments: Mapping[str, Sequence[str]]) -> tuple[Model, Record]:
     """The model that `save` wrote, and the arguments of its estimator, each of which must have one of these names."""
     inside = pathlib.Path(path) / "model.vertebra"  # as the command line writes it
     kind, header, arrays = read(inside if inside.is_file() else path, kinds=KINDS)
@@ -101,7 +100,7 @@ def load(path: str | os.PathLike[str], arguments: Mapping[str, Sequence[str]]) -
     return model, params
 
 
-def _restored(kind: str, params: Mapping[str, Any], header: dict, arrays: Arrays) -> Model:
+def _restored(kind: str, params: Mapping[str, object], header: Record, arrays: Arrays) -> Model:
     schema = Schema.from_json(header["schema"])
     columns = schema.columns
     p = len(columns)
@@ -137,7 +136,7 @@ def _restored(kind: str, params: Mapping[str, Any], header: dict, arrays: Arrays
 
 
 def _target_in(
-    kind: str, params: Mapping[str, Any], header: dict, arrays: Arrays
+    kind: str, params: Mapping[str, object], header: Record, arrays: Arrays
 ) -> tuple[Target, Likelihood, np.ndarray | None]:
     """The target, its likelihood, and the scores of conformal intervals."""
     is_classifier, names = kind.endswith("Classifier"), claims.texts(header["targets"], "targets")
@@ -164,7 +163,7 @@ def _target_in(
     return Target(names, centre, scale, is_single), likelihood, conformal
 
 
-def _found_in(kind: str, header: dict, p: int, least: int) -> Found | None:
+def _found_in(kind: str, header: Record, p: int, least: int) -> Found | None:
     """What was found: of every output, whose latent functions lie side by side, at least the first."""
     is_additive = kind.startswith("Additive")
     for part in ("found", "structures"):

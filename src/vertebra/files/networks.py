@@ -1,7 +1,6 @@
 """Networks as JSON and arrays, and back: built again, for the numbers of a file to take the place of their own."""
 
 import inspect
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,6 +12,7 @@ from vertebra.effects.posterior import EnsemblePosterior, NetworkPosterior, Post
 from vertebra.inference.conjugate import n_joint_features, with_blank_top
 from vertebra.machine import claims
 from vertebra.machine.claims import Arrays
+from vertebra.machine.file import Record
 from vertebra.models.networks import SCHEMES
 from vertebra.networks import schemes
 from vertebra.networks.build import build, least_size
@@ -27,7 +27,7 @@ LARGEST_WEIGHT = 1e15
 # Options of a scheme: features of a block, of which a file has far fewer; and how far apart weights may begin.
 MOST_FEATURES, LARGEST_SPREAD = 1e6, 1e6
 # What the schemes of 0.1 were built with.
-OPTIONS_OF_0_1: dict[str, dict[str, Any]] = {
+OPTIONS_OF_0_1: dict[str, Record] = {
     "mc_dropout": dict(rate=0.002),
     "random_features": dict(r=100, activation="erf", posterior=GaussianPosterior(spread=0.0)),
     "deep_random_features": dict(r=150, n_blocks=2, activation="erf"),
@@ -35,7 +35,7 @@ OPTIONS_OF_0_1: dict[str, dict[str, Any]] = {
 }
 
 
-def networks_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+def networks_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> Record:
     networks = posterior.networks
     for m, network in enumerate(networks):
         leaves = jax.tree.leaves(eqx.filter(network, eqx.is_array))
@@ -54,11 +54,11 @@ def networks_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[
     }
 
 
-def _option_state(option: Any) -> Any:
+def _option_state(option: object) -> object:
     return {"spread": option.spread} if isinstance(option, GaussianPosterior) else option
 
 
-def _option_from(option: Any, name: str) -> Any:
+def _option_from(option: object, name: str) -> object:
     if name == "posterior":
         spread = claims.record(option, "the option posterior", ("spread",))["spread"]
         return GaussianPosterior(spread=claims.number(spread, "the option posterior", 0, LARGEST_SPREAD))
@@ -74,10 +74,10 @@ def _built(network: Network) -> str:
     return repr(eqx.filter(network.stacks, eqx.is_array, inverse=True))
 
 
-def networks_from(value: Any, arrays: Arrays, n_inputs: int, n_outputs: int) -> NetworkPosterior | EnsemblePosterior:
+def networks_from(value: object, arrays: Arrays, n_inputs: int, n_outputs: int) -> NetworkPosterior | EnsemblePosterior:
     """One network or several alike, built again for the file's numbers to take the place of their own."""
     names = ("kind", "n_networks", "seed", "scheme", "skeleton", "widths", "joint")
-    claims.record(value, "the networks", names, ("options", "built"))
+    value = claims.record(value, "the networks", names, ("options", "built"))
     kind = claims.one_of(value["kind"], "the kind of the networks", ("network", "ensemble"))
     n_networks = claims.whole(value["n_networks"], "n_networks", 1 if kind == "network" else 2)
     claims.demand(kind == "ensemble" or n_networks == 1, "n_networks", "1 of a network", n_networks)
@@ -91,22 +91,24 @@ def networks_from(value: Any, arrays: Arrays, n_inputs: int, n_outputs: int) -> 
         raise ValueError(
             f"networks of the scheme {value['scheme']!r} as another version built them; predict with that one"
         )
-    about = claims.whole(value["seed"], "the seed"), value["scheme"], tuple(widths), _options(value)
+    seed, scheme = claims.whole(value["seed"], "the seed"), claims.text(value["scheme"], "the scheme")
+    about = seed, scheme, tuple(widths), _options(value)
     if kind == "network":
         return NetworkPosterior(networks[0], arrays.take("rows", None, n_inputs), *about)
     return EnsemblePosterior(networks, arrays.take("factor", n_outputs, low=0.0), *about)
 
 
-def _options(value: dict) -> dict[str, Any]:
+def _options(value: Record) -> Record:
     """The options that the scheme was built with; files of 0.1 do not tell them."""
+    scheme = claims.one_of(value["scheme"], "the scheme", SCHEMES)
     if "options" not in value:
-        return OPTIONS_OF_0_1.get(value["scheme"], {})
-    known = inspect.signature(getattr(schemes, value["scheme"])).parameters
+        return OPTIONS_OF_0_1.get(scheme, {})
+    known = inspect.signature(getattr(schemes, scheme)).parameters
     options = claims.record(value["options"], "the options of the scheme", (), known)
     return {name: _option_from(option, name) for name, option in options.items() if name != "widths"}
 
 
-def _network_in(value: dict, widths: list[int], joint: bool, n_inputs: int, n_numbers: int) -> Network:
+def _network_in(value: Record, widths: list[int], joint: bool, n_inputs: int, n_numbers: int) -> Network:
     """The network built again, if it has no more numbers than the file has of it."""
     scheme = claims.one_of(value["scheme"], "the scheme", SCHEMES)
     claims.demand(len(widths) <= MOST_LAYERS, "the widths", f"of at most {MOST_LAYERS} layers", len(widths))
@@ -130,8 +132,9 @@ def _filled(like: Network, arrays: Arrays, prefix: str) -> Network:
     leaves, tree = jax.tree.flatten(own)
     found = []
     for i, leaf in enumerate(leaves):
-        limits: Any = dict(low=-LARGEST_WEIGHT, high=LARGEST_WEIGHT)
-        found.append(jnp.asarray(arrays.take(f"{prefix}/{i}", *leaf.shape, kind=np.dtype(leaf.dtype).kind, **limits)))
+        kind = np.dtype(leaf.dtype).kind
+        numbers = arrays.take(f"{prefix}/{i}", *leaf.shape, kind=kind, low=-LARGEST_WEIGHT, high=LARGEST_WEIGHT)
+        found.append(jnp.asarray(numbers))
     filled = eqx.combine(jax.tree.unflatten(tree, found), rest)
     pairs = zip(*(jax.tree.leaves([s.wiring for s in each.stacks]) for each in (like, filled)), strict=True)
     claims.demand(all(np.array_equal(a, b) for a, b in pairs), prefix, "wired as its skeleton", "another wiring")

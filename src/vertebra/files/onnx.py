@@ -10,11 +10,11 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import ArrayLike, Float
 
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
@@ -101,36 +101,38 @@ def _checked(model: Model) -> SumOfTerms:
 class _Graph:
     """Nodes and constants as they come; values are known by name, and what is an array becomes a constant."""
 
-    def __init__(self, onnx: Any):
+    def __init__(self, onnx: ModuleType):
         self.onnx = onnx
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-        self.outputs: list[Any] = []
+        self.nodes: list[object] = []
+        self.constants: list[object] = []
+        self.outputs: dict[str, object] = {}
 
-    def __call__(self, op: str, *inputs: Any, output: tuple[str, int] | None = None, **attributes: Any) -> str:
+    def __call__(
+        self, op: str, *inputs: str | ArrayLike, output: tuple[str, int] | None = None, **attributes: object
+    ) -> str:
         """The name of the node's value; an output of the graph has a name of its own and a number of columns."""
         # no column's name has a slash
         name = f"/{len(self.nodes)}" if output is None else output[0]
         if output is not None:
-            self.outputs.append(self._described(name, self.onnx.TensorProto.DOUBLE, output[1]))
+            self.outputs[name] = self._described(name, self.onnx.TensorProto.DOUBLE, output[1])
         names = [each if isinstance(each, str) else self._constant(each) for each in inputs]
         self.nodes.append(self.onnx.helper.make_node(op, names, [name], **attributes))
         return name
 
-    def _constant(self, value: Any) -> str:
+    def _constant(self, value: ArrayLike) -> str:
         name = f"/constant{len(self.constants)}"
         self.constants.append(self.onnx.numpy_helper.from_array(np.array(value, order="C"), name))
         return name
 
-    def _described(self, name: str, kind: int, width: int) -> Any:
+    def _described(self, name: str, kind: int, width: int) -> object:
         return self.onnx.helper.make_tensor_value_info(name, kind, ["N", width])
 
-    def serialised(self, inputs: Mapping[str, bool], metadata: Mapping[str, Any]) -> bytes:
+    def serialised(self, inputs: Mapping[str, bool], metadata: Mapping[str, object]) -> bytes:
         """The checked model; of the inputs, whether they are text."""
-        self.outputs.sort(key=lambda output: ([*_OUTPUTS, output.name]).index(output.name))
+        outputs = [self.outputs[name] for name in sorted(self.outputs, key=lambda name: [*_OUTPUTS, name].index(name))]
         helper, kinds = self.onnx.helper, (self.onnx.TensorProto.DOUBLE, self.onnx.TensorProto.STRING)
         described = [self._described(name, kinds[is_text], 1) for name, is_text in inputs.items()]
-        graph = helper.make_graph(self.nodes, "vertebra", described, self.outputs, self.constants)
+        graph = helper.make_graph(self.nodes, "vertebra", described, outputs, self.constants)
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("ai.onnx.ml", ML_OPSET)]
         settings = dict(opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets))
         model = helper.make_model(graph, producer_name="vertebra", **settings)
@@ -233,8 +235,8 @@ def _codes(graph: _Graph, name: str, column: Column) -> str:
     known = {word: code for word, code in zip(words, read, strict=True) if code != UNSEEN}
     n = len(column.levels)
     places = [n if np.isnan(code) else int(code) for code in known.values()]
-    settings: dict[str, Any] = dict(keys_strings=list(known), values_int64s=places, default_int64=n + 1)
-    return graph("Reshape", graph("LabelEncoder", name, domain="ai.onnx.ml", **settings), np.array([-1]))
+    given = dict(keys_strings=list(known), values_int64s=places, default_int64=n + 1)
+    return graph("Reshape", graph("LabelEncoder", name, output=None, domain="ai.onnx.ml", **given), np.array([-1]))
 
 
 def _of_numbers(graph: _Graph, numbers: dict[int, str], columns, systems: Sequence[System], gaps) -> dict[int, str]:

@@ -1,7 +1,6 @@
 """What a model says of rows, as a table with named columns: what files of predictions hold."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,7 @@ def predictions(
     terms: bool = False,
 ) -> pd.DataFrame:
     """A row for each of x, and named columns: see `vertebra predict --help`."""
-    columns: dict[str, Any] = {}
+    columns: dict[str, np.ndarray] = {}
     if (classes := model.target.classes) is not None:
         probabilities = model.probabilities(x)
         if not proba:

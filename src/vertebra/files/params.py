@@ -1,34 +1,35 @@
 """The arguments of an estimator as JSON, and back."""
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from vertebra.machine import claims
+from vertebra.machine.file import Record
 from vertebra.models.settings import NOISES
 from vertebra.networks.skeleton import Skeleton
 
 
-def params_state(params: Mapping[str, Any]) -> dict[str, Any]:
+def params_state(params: Mapping[str, object]) -> Record:
     """The constructor's arguments as JSON: groups as lists, a skeleton as its text, a generator as none."""
     params = dict(params)
     if params.get("skeleton") is not None:
         params["skeleton"] = str(params["skeleton"])
-    if params.get("clusters") is not None:
-        params["clusters"] = [[plain(name) for name in cluster] for cluster in params["clusters"]]
+    if isinstance(clusters := params.get("clusters"), Iterable):
+        params["clusters"] = [[plain(name) for name in cluster] for cluster in clusters]
     kinds = params.get("feature_types")
-    if kinds is not None:
-        is_map = hasattr(kinds, "items")
-        params["feature_types"] = {"pairs": [[plain(k), v] for k, v in kinds.items()]} if is_map else list(kinds)
-    if params.get("widths") is not None:
-        params["widths"] = [int(width) for width in params["widths"]]
+    if (pairs := getattr(kinds, "items", None)) is not None:
+        params["feature_types"] = {"pairs": [[plain(k), v] for k, v in pairs()]}
+    elif isinstance(kinds, Iterable):
+        params["feature_types"] = list(kinds)
+    if isinstance(widths := params.get("widths"), Iterable):
+        params["widths"] = [int(width) for width in widths]
     params = {k: plain(v) for k, v in params.items()}
     return params | ({} if type(params["random_state"]) is int else {"random_state": None})
 
 
-def params_from(names: Sequence[str], value: Any) -> dict[str, Any]:
+def params_from(names: Sequence[str], value: object) -> Record:
     """The constructor's arguments: those that predictions depend on are checked, the others are what JSON holds."""
     params = dict(claims.record(value, "params", (), names))
     for name in ("conformal", "warm_start", "remainder", "early_stopping"):
@@ -49,7 +50,8 @@ def params_from(names: Sequence[str], value: Any) -> dict[str, Any]:
     kinds = params.get("feature_types")
     if isinstance(kinds, dict):
         pairs = claims.listed(claims.record(kinds, "params.feature_types", ("pairs",))["pairs"], "params.feature_types")
-        params["feature_types"] = dict(tuple(claims.listed(pair, "params.feature_types", 2)) for pair in pairs)
+        pairs = (claims.listed(pair, "params.feature_types", 2) for pair in pairs)
+        params["feature_types"] = {each[0]: each[1] for each in pairs}
     elif kinds is not None:
         claims.listed(kinds, "params.feature_types")
     for name in ("n_steps", "n_subnetworks", "time_budget"):
@@ -63,7 +65,7 @@ def params_from(names: Sequence[str], value: Any) -> dict[str, Any]:
     return params
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     return value.item() if isinstance(value, np.generic) else value

@@ -4,7 +4,6 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,6 +22,7 @@ from vertebra.likelihoods import (
 from vertebra.machine import claims
 from vertebra.machine.claims import FINITE, TINY, Arrays
 from vertebra.machine.control import Ended
+from vertebra.machine.file import Record
 from vertebra.models.diagnostics import Diagnostics
 from vertebra.models.evaluation import Evaluation, Linear
 from vertebra.models.scores import METHOD_WORDS, SCORE_WORDS, Method
@@ -31,7 +31,8 @@ from vertebra.tables.profile import Marginal, Profile
 from vertebra.tables.schema import Schema
 from vertebra.terms.structure import Score, Structure
 
-LIKELIHOODS = {k.__name__: k for k in (Gaussian, HeteroscedasticGaussian, StudentT, Poisson, Bernoulli, Categorical)}
+# Likelihoods of numbers that have scales.
+SCALED = {kind.__name__: kind for kind in (Gaussian, HeteroscedasticGaussian, StudentT)}
 LINEAR_ARRAYS = ("gaps", "scale", "coefficients")
 # What y may be classes of; text besides, as wide as its longest class or this many characters.
 CLASS_TYPES = {
@@ -72,7 +73,7 @@ def encoding_from(
     return Encoding(tuple(tables), gaps, tuple(is_ordered))
 
 
-def classes_state(classes: np.ndarray) -> dict[str, Any]:
+def classes_state(classes: np.ndarray) -> Record:
     values = classes.tolist()
     if classes.dtype.kind == "U":  # wider than its classes only as far as is read
         longest = max(len(value) for value in values)
@@ -80,12 +81,12 @@ def classes_state(classes: np.ndarray) -> dict[str, Any]:
     return {"dtype": classes.dtype.newbyteorder("<").str, "values": values}
 
 
-def classes_from(value: Any) -> np.ndarray:
-    claims.record(value, "classes", ("dtype", "values"))
+def classes_from(value: object) -> np.ndarray:
+    value = claims.record(value, "classes", ("dtype", "values"))
     name, values = claims.text(value["dtype"], "the type of classes"), claims.listed(value["values"], "classes")
     claims.demand(len(values) >= 2, "classes", "two at least", values)
     if re.fullmatch("<U[0-9]{1,9}", name):
-        wanted: Any = str
+        wanted: type | tuple[type, ...] = str
         longest = max(len(each) if isinstance(each, str) else 0 for each in values)
         most = max(longest, WIDEST)
         claims.demand(longest <= int(name[2:]) <= most, "the type of classes", f"text of {longest} to {most}", name)
@@ -100,7 +101,7 @@ def classes_from(value: Any) -> np.ndarray:
     return classes
 
 
-def diagnostics_state(found: Diagnostics) -> dict[str, Any]:
+def diagnostics_state(found: Diagnostics) -> Record:
     return {
         "verdict": found.verdict,
         "notes": list(found.notes),
@@ -110,12 +111,13 @@ def diagnostics_state(found: Diagnostics) -> dict[str, Any]:
     }
 
 
-def diagnostics_from(value: Any) -> Diagnostics:
-    claims.record(value, "diagnostics", ("verdict", "notes", "warnings", "figures"), ("ended",))
+def diagnostics_from(value: object) -> Diagnostics:
+    value = claims.record(value, "diagnostics", ("verdict", "notes", "warnings", "figures"), ("ended",))
     ended = value.get("ended")
     claims.demand(ended in (None, *Ended), "the end of the fit", f"one of {', '.join(Ended)}", ended)
     figures = value["figures"]
-    claims.demand(isinstance(figures, dict), "the figures of the diagnostics", "an object", figures)
+    if not isinstance(figures, dict):
+        raise claims.unfit("the figures of the diagnostics", "an object", figures)
     return Diagnostics(
         claims.text(value["verdict"], "the verdict"),
         tuple(claims.texts(value["notes"], "the notes")),
@@ -125,8 +127,8 @@ def diagnostics_from(value: Any) -> Diagnostics:
     )
 
 
-def profile_state(profile: Profile, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    record: dict[str, Any] = {"n_rows": profile.n_rows, "weight": profile.weight}
+def profile_state(profile: Profile, arrays: dict[str, np.ndarray]) -> Record:
+    record: Record = {"n_rows": profile.n_rows, "weight": profile.weight}
     for kind in ("inputs", "targets"):
         marginals = getattr(profile, kind)
         for i, marginal in enumerate(marginals):
@@ -136,26 +138,29 @@ def profile_state(profile: Profile, arrays: dict[str, np.ndarray]) -> dict[str, 
     return record
 
 
-def profile_from(value: Any, arrays: Arrays, schema: Schema, n_targets: int, n_classes: int) -> Profile:
-    claims.record(value, "the profile", ("n_rows", "weight", "inputs", "targets"))
+def profile_from(value: object, arrays: Arrays, schema: Schema, n_targets: int, n_classes: int) -> Profile:
+    kept = claims.record(value, "the profile", ("n_rows", "weight", "inputs", "targets"))
 
     def marginals(kind: str, n_levels: Sequence[int]) -> tuple[Marginal, ...]:
         found = []
-        pairs = claims.listed(value[kind], f"the profile's {kind}", len(n_levels))
+        pairs = claims.listed(kept[kind], f"the profile's {kind}", len(n_levels))
         for i, (pair, n) in enumerate(zip(pairs, n_levels, strict=True)):
             what = f"profile/{kind}/{i}"
             missing, middle = claims.listed(pair, what, 2)
             # shares of all rows; a sum of them may miss 1 by rounding
             shares = arrays.take(f"{what}/shares", n or None, low=0.0, high=1.0 + 1e-6)
-            limits: Any = dict(low=-FINITE, high=FINITE)
-            edges = claims.rising(arrays.take(f"{what}/edges", 0 if n else len(shares) + 1, **limits), f"{what}/edges")
+            edges = arrays.take(f"{what}/edges", 0 if n else len(shares) + 1, low=-FINITE, high=FINITE)
             middle = claims.number(middle, what, *((0, n - 1) if n else ()))
-            found.append(Marginal(edges, shares, claims.number(missing, what, 0, 1 + 1e-6), middle))
+            found.append(
+                Marginal(
+                    claims.rising(edges, f"{what}/edges"), shares, claims.number(missing, what, 0, 1 + 1e-6), middle
+                )
+            )
         return tuple(found)
 
     return Profile(
-        claims.whole(value["n_rows"], "the number of rows"),
-        claims.number(value["weight"], "the weight of all rows", 0),
+        claims.whole(kept["n_rows"], "the number of rows"),
+        claims.number(kept["weight"], "the weight of all rows", 0),
         marginals("inputs", [len(column.levels) for column in schema.columns]),
         marginals("targets", [n_classes] * n_targets),
         arrays.take("profile/means", n_targets, low=-FINITE, high=FINITE),
@@ -167,7 +172,7 @@ def linear_state(linear: Linear, arrays: dict[str, np.ndarray]) -> list[int]:
     return list(linear.n_levels)
 
 
-def linear_from(value: Any, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> Linear:
+def linear_from(value: object, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> Linear:
     """Of each input its levels, or −1 where they are too many for a linear model."""
     p = len(n_levels)
     own = [claims.whole(n, "the levels of the linear model", -1) for n in claims.listed(value, "linear", p)]
@@ -180,7 +185,7 @@ def linear_from(value: Any, arrays: Arrays, n_levels: Sequence[int], n_outputs: 
     return Linear(tuple(own), gaps, scale, coefficients)
 
 
-def evaluation_state(seen: Evaluation) -> dict[str, Any]:
+def evaluation_state(seen: Evaluation) -> Record:
     return {
         "method": seen.method.value,
         "n": seen.n,
@@ -189,12 +194,14 @@ def evaluation_state(seen: Evaluation) -> dict[str, Any]:
     }
 
 
-def evaluation_from(value: Any, n_targets: int) -> Evaluation:
-    claims.record(value, "the evaluation", ("method", "n", "scores", "calibration"))
-    claims.demand(isinstance(value["scores"], dict), "the scores", "an object", value["scores"])
+def evaluation_from(value: object, n_targets: int) -> Evaluation:
+    value = claims.record(value, "the evaluation", ("method", "n", "scores", "calibration"))
+    if not isinstance(value["scores"], dict):
+        raise claims.unfit("the scores", "an object", value["scores"])
     scores: dict[str, dict[str, float]] = {}
     for who, own in value["scores"].items():
-        claims.demand(isinstance(own, dict), "the scores", "an object", own)
+        if not isinstance(own, dict):
+            raise claims.unfit("the scores", "an object", own)
         scores[who] = {k: math.nan if v is None else claims.number(v, f"the score {k[:100]}") for k, v in own.items()}
     names = ("expected", "observed", "lower", "upper", "n")
     curve = claims.record(value["calibration"], "the calibration", names)
@@ -216,7 +223,7 @@ def evaluation_from(value: Any, n_targets: int) -> Evaluation:
     return Evaluation(known[method], int(seen) if seen.is_integer() else seen, scores, calibration)
 
 
-def structure_state(structure: Structure) -> dict[str, Any]:
+def structure_state(structure: Structure) -> Record:
     tests = [
         [list(map(int, t)), s.p_value, max(min(s.log_bayes_factor, 1e300), -1e300)] for t, s in structure.tests.items()
     ]
@@ -227,8 +234,8 @@ def structure_state(structure: Structure) -> dict[str, Any]:
     }
 
 
-def structure_from(value: Any, n_inputs: int) -> Structure:
-    claims.record(value, "a structure", ("terms", "tests", "n_candidates"))
+def structure_from(value: object, n_inputs: int) -> Structure:
+    value = claims.record(value, "a structure", ("terms", "tests", "n_candidates"))
     tests = {}
     for test in claims.listed(value["tests"], "the tests"):
         term, p_value, factor = claims.listed(test, "a test", 3)
@@ -245,35 +252,33 @@ def structure_from(value: Any, n_inputs: int) -> Structure:
     )
 
 
-def term_from(value: Any, n_inputs: int) -> tuple[int, ...]:
+def term_from(value: object, n_inputs: int) -> tuple[int, ...]:
     term = tuple(claims.whole(i, "an input of a term", 0, n_inputs - 1) for i in claims.listed(value, "a term"))
     claims.demand(term and all(a < b for a, b in itertools.pairwise(term)), "a term", "inputs in order", value)
     return term
 
 
-def likelihood_state(likelihood: Likelihood, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+def likelihood_state(likelihood: Likelihood, arrays: dict[str, np.ndarray]) -> Record:
     leaves = jax.tree.leaves(eqx.filter(likelihood, eqx.is_array))
     arrays |= {f"likelihood/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
     return {"name": type(likelihood).__name__, "n_classes": getattr(likelihood, "n_classes", 0)}
 
 
-def likelihood_from(value: Any, arrays: Arrays, n_targets: int, n_classes: int = 0) -> Likelihood:
-    claims.record(value, "the likelihood", ("name", "n_classes"))
+def likelihood_from(value: object, arrays: Arrays, n_targets: int, n_classes: int = 0) -> Likelihood:
+    value = claims.record(value, "the likelihood", ("name", "n_classes"))
     if n_classes:
         wanted = (Bernoulli, 0) if n_classes == 2 else (Categorical, n_classes)
         found = value["name"], value["n_classes"]
         claims.demand(found == (wanted[0].__name__, wanted[1]), "the likelihood", f"of {n_classes} classes", found)
         return Bernoulli() if n_classes == 2 else Categorical(n_classes)
-    known = ("Gaussian", "HeteroscedasticGaussian", "StudentT", "Poisson")
-    kind: Any = LIKELIHOODS[claims.one_of(value["name"], "the likelihood", known)]
+    name = claims.one_of(value["name"], "the likelihood", (*SCALED, Poisson.__name__))
     claims.whole(value["n_classes"], "the classes of the likelihood", 0, 0)
-    if kind is Poisson:
-        return kind()
-    limits: Any = dict(kind="f", high=LARGEST_LOG)
-    leaves = [arrays.take("likelihood/0", n_targets, low=SMALLEST_LOG, **limits)]
-    if kind is StudentT:
-        leaves.append(arrays.take("likelihood/1", low=LEAST_LOG_EXCESS, **limits))
-    like = kind(np.ones(n_targets))
+    if name == Poisson.__name__:
+        return Poisson()
+    leaves = [arrays.take("likelihood/0", n_targets, kind="f", low=SMALLEST_LOG, high=LARGEST_LOG)]
+    if name == StudentT.__name__:
+        leaves.append(arrays.take("likelihood/1", kind="f", low=LEAST_LOG_EXCESS, high=LARGEST_LOG))
+    like = SCALED[name](np.ones(n_targets))
     return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(leaf) for leaf in leaves])
 
 

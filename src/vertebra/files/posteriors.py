@@ -1,17 +1,17 @@
 """The posterior of f as JSON and arrays, and back: sums of terms, and what networks add to them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from vertebra.effects.decomposition import N_DRAWS
-from vertebra.effects.posterior import EnsemblePosterior, Posterior, Remainder, TermsPosterior
+from vertebra.effects.posterior import EnsemblePosterior, NetworkPosterior, Posterior, Remainder, TermsPosterior
 from vertebra.files.networks import networks_from, networks_state
 from vertebra.files.params import plain
 from vertebra.files.parts import encoding_from, encoding_state, term_from
 from vertebra.machine import claims
 from vertebra.machine.claims import LARGEST, TINY, Arrays
+from vertebra.machine.file import Record
 from vertebra.tables.encoding import FARTHEST, Encoding
 from vertebra.terms.evidence import Basis, Block
 from vertebra.terms.functions import CONSTANT, NEVER_SEEN, SEEN, System, rank_curve
@@ -22,7 +22,7 @@ REMAINDER_ARRAYS = ("share", "sizes", "probability")
 SYSTEM_NUMBERS = ("n_levels", "low", "width", "observed")
 
 
-def posterior_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+def posterior_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> Record:
     if posterior.terms is None:
         return networks_state(posterior, arrays)
     if (added := posterior.remainder) is not None:
@@ -33,7 +33,7 @@ def posterior_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict
     return _terms_out(posterior.terms, posterior.seed, arrays)
 
 
-def _terms_out(terms: SumOfTerms, seed: int, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+def _terms_out(terms: SumOfTerms, seed: int, arrays: dict[str, np.ndarray]) -> Record:
     basis = terms.basis
     for i, system in enumerate(basis.systems):
         arrays |= {f"system/{i}/{name}": getattr(system, name) for name in SYSTEM_ARRAYS}
@@ -50,15 +50,16 @@ def _terms_out(terms: SumOfTerms, seed: int, arrays: dict[str, np.ndarray]) -> d
 
 
 def posterior_from(
-    value: Any,
+    value: object,
     arrays: Arrays,
     n_levels: Sequence[int],
     is_ordered: Sequence[bool],
     n_latent: int,
     kinds: Sequence[str],
-) -> tuple[Any, Encoding]:
+) -> tuple[TermsPosterior | NetworkPosterior | EnsemblePosterior, Encoding]:
     """The posterior, of as many outputs as the likelihood has latent functions, and how rows become what it reads."""
-    claims.demand(isinstance(value, dict), "the surface", "an object", value)
+    if not isinstance(value, dict):
+        raise claims.unfit("the surface", "an object", value)
     kind = claims.one_of(value.get("kind"), "the kind of the surface", kinds)
     if kind in ("network", "ensemble"):
         encoded = [n > 0 for n in n_levels]
@@ -73,7 +74,7 @@ def posterior_from(
 
 
 def _hybrid_in(
-    value: dict, arrays: Arrays, terms: TermsPosterior, n_levels: Sequence[int], n_outputs: int
+    value: Record, arrays: Arrays, terms: TermsPosterior, n_levels: Sequence[int], n_outputs: int
 ) -> TermsPosterior:
     p = len(n_levels)
     ordered = [claims.flag(each, "is_ordered") for each in claims.listed(value["is_ordered"], "is_ordered", p)]
@@ -94,8 +95,8 @@ def _hybrid_in(
     return terms._replace(remainder=remainder)
 
 
-def _terms_in(value: Any, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> TermsPosterior:
-    claims.record(value, "the sum of terms", ("kind", "seed", "systems", "terms", "n_outputs"))
+def _terms_in(value: object, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> TermsPosterior:
+    value = claims.record(value, "the sum of terms", ("kind", "seed", "systems", "terms", "n_outputs"))
     claims.demand(value["kind"] == "terms", "the kind of the surface", "terms", value["kind"])
     claims.demand(value["n_outputs"] == n_outputs, "n_outputs", f"{n_outputs}", value["n_outputs"])
     records = claims.listed(value["systems"], "the systems", len(n_levels))
@@ -118,23 +119,23 @@ def _terms_in(value: Any, arrays: Arrays, n_levels: Sequence[int], n_outputs: in
     return TermsPosterior(SumOfTerms(basis, means, roots), claims.whole(value["seed"], "the seed"))
 
 
-def _system_in(value: Any, arrays: Arrays, i: int, n_levels: int) -> System:
+def _system_in(value: object, arrays: Arrays, i: int, n_levels: int) -> System:
     """The functions of an input; of a category those of its levels, unless they are encoded as a number."""
-    claims.record(value, f"the system {i}", SYSTEM_NUMBERS)
+    value = claims.record(value, f"the system {i}", SYSTEM_NUMBERS)
     at = f"system/{i}/"
     own = claims.whole(value["n_levels"], f"the levels of the system {i}")
     claims.demand(own in (0, n_levels), f"the levels of the system {i}", f"0 or {n_levels}", own)
-    far: Any = dict(low=-2.0 * FARTHEST, high=2.0 * FARTHEST)
+    far = 2.0 * FARTHEST
     kind = arrays.take(f"{at}kind", None, kind="i", low=CONSTANT, high=NEVER_SEEN)
     k = len(kind)
     claims.demand(k >= 2 and kind[0] == CONSTANT and kind[1:].min() >= SEEN, f"{at}kind", "a constant and others", kind)
-    knots = claims.rising(arrays.take(f"{at}knots", own or None, **far), f"{at}knots", strictly=True)
+    knots = claims.rising(arrays.take(f"{at}knots", own or None, low=-far, high=far), f"{at}knots", strictly=True)
     transform = arrays.take(f"{at}transform", *((1, 1) if own else (None, None)))
     table = arrays.take(f"{at}table", len(knots), k - 1 if own else None)
     d, r = len(transform), table.shape[1]
     claims.demand(transform.shape == (d, d) and d > 0, f"{at}transform", "square", transform.shape)
     claims.demand(bool(own) or (k == d + r + 1 and (len(knots) > 1 or not r)), f"{at}kind", f"{d + r + 1}", k)
-    quantiles = claims.rising(arrays.take(f"{at}quantiles", 0 if own else None, **far), f"{at}quantiles")
+    quantiles = claims.rising(arrays.take(f"{at}quantiles", 0 if own else None, low=-far, high=far), f"{at}quantiles")
     if len(quantiles):
         claims.demand(quantiles[0] < quantiles[-1], f"{at}quantiles", "more than one", quantiles[:3].tolist())
         slopes = rank_curve(quantiles).c

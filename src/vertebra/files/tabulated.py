@@ -20,11 +20,11 @@ from scipy.interpolate import CubicSpline
 from vertebra.effects.grid import product
 from vertebra.effects.pieces import NetworkSource, Pieces
 from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
-from vertebra.machine.file import put
+from vertebra.machine.file import Record, put
 from vertebra.models.model import Model
 from vertebra.networks.parameters import in_double_precision
 from vertebra.serving import FORMAT, LARGEST
-from vertebra.tables.column import BOOLEAN_WORDS, MISSING_WORDS
+from vertebra.tables.column import BOOLEAN_WORDS, MISSING_WORDS, Level
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import Term
 
@@ -130,7 +130,7 @@ class _Records(NamedTuple):
     """The functions of every input that terms are products of, the terms, and the constant of every output."""
 
     pieces: list[list[Float[np.ndarray, "_ _"]]]
-    terms: list[dict[str, Any]]
+    terms: list[Record]
     constants: list[float]
 
 
@@ -156,7 +156,7 @@ def _terms(model: Model, known: _Known) -> _Records:
 
 def _inputs(
     model: Model, known: _Known, pieces: list[list[Float[np.ndarray, "_ _"]]]
-) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+) -> tuple[list[Record], dict[str, np.ndarray]]:
     """What is said of every input, and its functions at steps or levels."""
     inputs, arrays = [], {}
     for i, column in enumerate(model.schema.columns):
@@ -221,6 +221,6 @@ def _table(
         n *= 2
 
 
-def _plain(level: Any) -> Any:
+def _plain(level: object) -> Level:
     level = level.item() if isinstance(level, np.generic) else level
     return level if isinstance(level, str | bool | int | float) else str(level)
