@@ -1,12 +1,12 @@
 """What the charts of a report draw, as JSON can hold it."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
+from vertebra.machine.file import Record
 from vertebra.models.explanation import N_SHOWN, effect, effects, values_of
 from vertebra.models.model import Model
+from vertebra.tables.column import Level
 from vertebra.tables.profile import Marginal
 from vertebra.tables.schema import date
 from vertebra.terms.term import term_label
@@ -20,7 +20,7 @@ N_FINE, LONG_TAIL = 200, 300.0
 SHOWN = ["strength", "lower", "upper", "sobol", "probability"]
 
 
-def charts(model: Model, k: int) -> dict[str, Any]:
+def charts(model: Model, k: int) -> Record:
     """Strengths and effects of one output: its strongest terms."""
     table = effects(model, output=k)
     strengths = [
@@ -31,7 +31,7 @@ def charts(model: Model, k: int) -> dict[str, Any]:
     return {"strengths": strengths, "effects": drawn}
 
 
-def _effect(model: Model, term: tuple[str, ...], k: int) -> dict[str, Any] | None:
+def _effect(model: Model, term: tuple[str, ...], k: int) -> Record | None:
     if len(term) > 3:
         return None
     positions = [model.position(name) for name in term]
@@ -49,10 +49,7 @@ def _effect(model: Model, term: tuple[str, ...], k: int) -> dict[str, Any] | Non
             return _of_levels(
                 table.iloc[:, 0], dict(zip(columns[0].levels, marginal.shares, strict=True)), marginal, bands
             ) | {"names": names}
-        record = _of_number(table.iloc[:, 0].to_numpy(float), marginal, bands)
-        if columns[0].part == "time":
-            record["x"] = [date(v) for v in record["x"]]
-            record["bins"] = [[date(low), date(high), share] for low, high, share in record["bins"]]
+        record = _of_number(table.iloc[:, 0].to_numpy(float), marginal, bands, is_time=columns[0].part == "time")
         low, high = float(marginal.edges[0]), float(marginal.edges[-1])
         return record | {"names": names, "log": points is not None and low > 0.0 and high > LONG_TAIL * low}
     # the last input runs fastest; values that look alike may be different ones
@@ -72,12 +69,12 @@ def _effect(model: Model, term: tuple[str, ...], k: int) -> dict[str, Any] | Non
     return {"kind": "slices", "names": names, "x": x, "y": y, "slices": parts}
 
 
-def _of_number(x: np.ndarray, marginal: Marginal, bands: dict[str, np.ndarray]) -> dict[str, Any]:
-    seen = ~np.isnan(x)
-    record: dict[str, Any] = {"kind": "curve", "x": _rounded(x[seen])}
+def _of_number(x: np.ndarray, marginal: Marginal, bands: dict[str, np.ndarray], *, is_time: bool) -> Record:
+    seen, said = ~np.isnan(x), date if is_time else float
+    record: Record = {"kind": "curve", "x": [said(v) for v in _rounded(x[seen])]}
     record |= {name: _rounded(values[seen]) for name, values in bands.items()}
     record["bins"] = [
-        [float(low), float(high), float(share)]
+        [said(float(low)), said(float(high)), float(share)]
         for low, high, share in zip(marginal.edges[:-1], marginal.edges[1:], marginal.shares, strict=True)
     ]
     gap = {name: float(bands[name][~seen][0]) for name in ("mean", "lower", "upper")} if not seen.all() else None
@@ -85,8 +82,8 @@ def _of_number(x: np.ndarray, marginal: Marginal, bands: dict[str, np.ndarray]) 
 
 
 def _of_levels(
-    labels: pd.Series, shares: dict[Any, float], marginal: Marginal, bands: dict[str, np.ndarray]
-) -> dict[str, Any]:
+    labels: pd.Series, shares: dict[Level, float], marginal: Marginal, bands: dict[str, np.ndarray]
+) -> Record:
     """All levels, or of very many those with the largest and the smallest effects."""
     kept = np.arange(len(labels))
     if len(labels) > MOST_LEVELS:
@@ -100,7 +97,7 @@ def _of_levels(
     }
 
 
-def _axis(values: Any) -> list[Any]:
+def _axis(values: np.ndarray) -> list[float] | list[str]:
     array = np.asarray(values)
     return _rounded(array) if array.dtype.kind == "f" else [str(v) for v in array]
 

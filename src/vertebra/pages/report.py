@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jinja2
 import pandas as pd
@@ -50,12 +50,14 @@ class Column(NamedTuple):
     acts: str
 
 
-def write(model: Model, evaluation: Evaluation | None, asked: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+def write(
+    model: Model, evaluation: Evaluation | None, asked: Mapping[str, object], path: str | os.PathLike[str]
+) -> None:
     """Writes the page; `asked` are the arguments of the estimator that are not the defaults."""
     put(path, page(model, evaluation, asked).encode("utf-8"))
 
 
-def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, Any]) -> str:
+def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, object]) -> str:
     """The page as text."""
     outputs = model.target.output_names[:MOST_OUTPUTS]
     found = [effects(model, output=k) for k in range(len(outputs))]

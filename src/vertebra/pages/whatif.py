@@ -6,7 +6,7 @@ columns as the variance of f needs, rounded to 16 bits. Networks that add to the
 """
 
 import base64
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import jax.random as jr
 import numpy as np
@@ -18,6 +18,7 @@ from vertebra.effects.decomposition import decompose
 from vertebra.effects.posterior import NetworkPosterior
 from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
+from vertebra.machine.file import Record
 from vertebra.models.conformal import half_width
 from vertebra.models.model import Model
 from vertebra.terms.sum_of_terms import SumOfTerms
@@ -45,7 +46,7 @@ class Tabulated(NamedTuple):
     roots: list[Float[np.ndarray, "m1 r"]]
 
 
-def tables(model: Model) -> dict[str, Any]:
+def tables(model: Model) -> Record:
     """All that a page needs to predict, as JSON can hold it."""
     terms = model.posterior.terms
     found = _of_network(model, cast(NetworkPosterior, model.posterior)) if terms is None else _of_terms(model, terms)
@@ -185,13 +186,13 @@ def _least_variance(model: Model, k: int) -> float:
     return 0.02
 
 
-def _input(model: Model, i: int, found: Tabulated) -> dict[str, Any]:
+def _input(model: Model, i: int, found: Tabulated) -> Record:
     column, marginal = model.schema.columns[i], model.profile.inputs[i]
     if not any(i in term for term, _ in found.terms):
         # nothing of its values, which may be anybody's addresses, but the day that a date's control starts with
         day = {"middle": marginal.middle} if column.part == "time" else {}
         return {"name": column.name, "source": column.source, "part": column.part, "acts": False, **day}
-    record: dict[str, Any] = {
+    record: Record = {
         "name": column.name,
         "source": column.source,
         "part": column.part,
@@ -218,10 +219,10 @@ def _input(model: Model, i: int, found: Tabulated) -> dict[str, Any]:
     }
 
 
-def _likelihood(model: Model) -> dict[str, Any]:
+def _likelihood(model: Model) -> Record:
     """What turns f into y; latent functions are paired as Python pairs them."""
     likelihood = model.likelihood
-    record: dict[str, Any] = {"name": type(likelihood).__name__, "is_discrete": bool(likelihood.is_discrete)}
+    record: Record = {"name": type(likelihood).__name__, "is_discrete": bool(likelihood.is_discrete)}
     if isinstance(likelihood, Gaussian):
         record["scale"] = _scale(model, likelihood).tolist()
     elif isinstance(likelihood, StudentT | HeteroscedasticGaussian):

@@ -4,7 +4,6 @@ Plain text is escaped by the page; sentences with markup in them are `Markup`, w
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -79,7 +78,7 @@ def how_good(model: Model, evaluation: Evaluation | None) -> list[str]:
 
 def what_is_real(model: Model, table: pd.DataFrame) -> list[str]:
     """How many inputs and interactions act, and the strongest; `table` has the terms of all outputs."""
-    real: Any = table[table["probability"] >= REAL]
+    real = table.loc[table["probability"] >= REAL]
     added = 0.0
     if model.posterior.remainder is not None:
         is_named = real["order"] < len(model.schema.columns)
@@ -104,11 +103,11 @@ def what_is_real(model: Model, table: pd.DataFrame) -> list[str]:
 
 def what_is_uncertain(model: Model, table: pd.DataFrame) -> list[str]:
     """Terms that may not be there, terms of a size that is known roughly, and the first warnings."""
-    doubtful: Any = table[(table["probability"] >= DOUBTFUL) & (table["probability"] < REAL)]
+    doubtful = table.loc[(table["probability"] >= DOUBTFUL) & (table["probability"] < REAL)]
     texts = []
     if len(doubtful):
         texts.append(f"Perhaps real, perhaps not: {_listed(doubtful['term'])}.")
-    vague: Any = table[(table["probability"] >= REAL) & (table["sd"] > ROUGH * table["strength"])]
+    vague = table.loc[(table["probability"] >= REAL) & (table["sd"] > ROUGH * table["strength"])]
     if len(vague):
         texts.append(f"Real, but of a size known only roughly: {_listed(vague['term'])}.")
     texts += model.diagnostics.warnings[:MOST_WARNINGS]

@@ -1,6 +1,6 @@
 """The effect of one input: a curve of a number, or a bar for each level; and any effect by its kind."""
 
-from typing import Any
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from vertebra.plot.marks import (
     BLUE,
     GREY,
     SKY,
+    Panels,
     axes_for,
     bars,
     framed,
@@ -33,12 +34,12 @@ LONGEST, AT_RIGHT = 0.15, 0.2
 
 def effect(
     table: pd.DataFrame,
-    ax: Any = None,
+    ax: Panels | None = None,
     *,
     simultaneous: pd.DataFrame | None = None,
     marginal: pd.DataFrame | None = None,
     unit: str | None = None,
-) -> Any:
+) -> Panels:
     """One term, `model.effect(term)`: a `curve`, `levels`, a `surface` or `slices`, by its number and kind of inputs.
 
     Columns of floats are numbers; text, booleans and integers are levels, as in what `model.effect` returns.
@@ -51,7 +52,7 @@ def effect(
     n_inputs = n_inputs_of(table)
     if n_inputs == 1:
         draw = curve if is_numeric(table.iloc[:, 0]) else levels
-        return draw(table, ax, simultaneous=simultaneous, marginal=marginal, unit=unit)
+        return draw(table, cast(Axes | None, ax), simultaneous=simultaneous, marginal=marginal, unit=unit)
     return surface(table, ax, unit=unit) if n_inputs == 2 else slices(table, ax, unit=unit)
 
 

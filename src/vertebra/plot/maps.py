@@ -1,7 +1,6 @@
 """The effect of two inputs as a map, and of three as slices of one."""
 
 import math
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,7 +13,7 @@ from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from vertebra.plot.marks import GREY, HATCH, decimals, named_ticks, plain_text, round_ticks, with_unit
+from vertebra.plot.marks import GREY, HATCH, Panels, decimals, named_ticks, plain_text, round_ticks, with_unit
 from vertebra.plot.tables import are_numbers, check_inputs, columns_of, is_numeric, n_inputs_of
 
 # Means are below or above 0: colours that part there; sds are not.
@@ -23,7 +22,7 @@ MEAN, SPREAD = "RdBu_r", "viridis"
 MOST_PANELS = 8
 
 
-def surface(table: pd.DataFrame, axes: Any = None, *, unit: str | None = None) -> Any:
+def surface(table: pd.DataFrame, axes: Panels | None = None, *, unit: str | None = None) -> Panels:
     """The effect of two inputs: mean and standard deviation side by side, as in the paper's figures of interactions.
 
     `axes`: two Axes, or one for the mean alone. Cells are hatched where the band holds 0. So that signs can be told
@@ -35,7 +34,7 @@ def surface(table: pd.DataFrame, axes: Any = None, *, unit: str | None = None) -
     """
     check_inputs(table, 2)
     if axes is None:
-        axes = plt.subplots(1, 2, figsize=(8.8, 3.6), layout="constrained")[1]
+        axes = np.asarray(plt.subplots(1, 2, figsize=(8.8, 3.6), layout="constrained")[1])
     given = np.ravel(np.asarray(axes, dtype=object))
     if len(given) not in (1, 2):
         raise ValueError(f"`axes` must be two Axes, or one for the mean alone, got {len(given)}.")
@@ -54,7 +53,7 @@ def surface(table: pd.DataFrame, axes: Any = None, *, unit: str | None = None) -
     return axes
 
 
-def slices(table: pd.DataFrame, figure_axes: Any = None, *, unit: str | None = None) -> Any:
+def slices(table: pd.DataFrame, figure_axes: Panels | None = None, *, unit: str | None = None) -> Panels:
     """The mean effect of three inputs: over the first two, one panel per value of the third, at most 8 of them.
 
     `figure_axes`: the Axes of the panels; with fewer than there are values, evenly spaced ones are shown. Cells are

@@ -11,6 +11,9 @@ from numpy.typing import ArrayLike
 
 from vertebra.terms.term import term_label
 
+# One Axes, or those of several panels, as `plt.subplots` gives them or in a list.
+Panels = Axes | Sequence[Axes] | np.ndarray
+
 # Okabe & Ito's colours, told apart also by the colour-blind; what must be told apart in grey differs in form too.
 BLUE, SKY, ORANGE, AMBER, GREY = "#0072B2", "#56B4E9", "#D55E00", "#E69F00", "0.45"
 HATCH = "////"
