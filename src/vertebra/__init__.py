@@ -1,7 +1,6 @@
 """Vertebra: Bayesian neural networks, block by block, on a computation skeleton."""
 
 import importlib
-from typing import Any
 
 __version__ = "0.1.0"
 
@@ -56,7 +55,7 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = [*_MODULES, *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _MODULES:
         return importlib.import_module(f"vertebra.{name}")
     if name not in _HOMES:

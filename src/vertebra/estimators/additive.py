@@ -4,8 +4,7 @@ Effects are components under the product of the inputs' marginals, also where in
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +14,8 @@ from vertebra.estimators.regressor import Regressor
 from vertebra.machine.checks import check_count
 from vertebra.models.additive import fit_classes, fit_numbers
 from vertebra.models.networks import SCHEMES_OF_TERMS
-from vertebra.models.settings import Settings
+from vertebra.models.settings import InputLike, Settings
+from vertebra.tables.schema import TableLike, ValuesLike
 
 
 class _Additive(Explanations):
@@ -27,7 +27,7 @@ class _Additive(Explanations):
         *,
         structure: str = "tests",
         n_subnetworks: int = 10,
-        clusters: Sequence[Any] | None = None,
+        clusters: Sequence[Iterable[InputLike]] | None = None,
         feature_types: Mapping | Sequence | None = None,
         weights: str = "auto",
         n_steps: int = 4000,
@@ -133,7 +133,7 @@ class AdditiveRegressor(Regressor, _Additive):
         *,
         structure: str = "tests",
         n_subnetworks: int = 10,
-        clusters: Sequence[Any] | None = None,
+        clusters: Sequence[Iterable[InputLike]] | None = None,
         remainder: bool = True,
         likelihood: str = "auto",
         conformal: bool = False,
@@ -166,7 +166,7 @@ class AdditiveRegressor(Regressor, _Additive):
         self.likelihood = likelihood
         self.conformal = conformal
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveRegressor":
+    def fit(self, X: TableLike, y: ValuesLike, sample_weight: ValuesLike = None) -> "AdditiveRegressor":
         """Finds the structure, fits the network on it, and keeps its posterior.
 
         >>> flats = pd.DataFrame({"size": data.x[:, 0], "city": np.where(data.x[:, 1] < 0.5, "Bonn", "Kiel")})
@@ -191,7 +191,7 @@ class AdditiveClassifier(Classifier, _Additive):
     [False, True]
     """
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "AdditiveClassifier":
+    def fit(self, X: TableLike, y: ValuesLike, sample_weight: ValuesLike = None) -> "AdditiveClassifier":
         """Finds the structure, fits the network on it, and keeps its posterior.
 
         >>> clusters = [("x0", "x1"), ("x3",)]

@@ -1,12 +1,13 @@
 """Classifiers: probabilities of classes."""
 
-from typing import Any
-
 import numpy as np
+from jaxtyping import Float
 from sklearn.base import ClassifierMixin
 
 from vertebra.estimators.estimator import Estimator, Part
 from vertebra.models.evaluation import Evaluation
+from vertebra.models.model import Shaped
+from vertebra.tables.schema import TableLike, ValuesLike
 
 
 class Classifier(ClassifierMixin, Estimator):
@@ -14,7 +15,7 @@ class Classifier(ClassifierMixin, Estimator):
 
     classes_: np.ndarray = Part(lambda model: model.target.classes)  # type: ignore[assignment]
 
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: TableLike) -> Float[np.ndarray, "n classes"]:
         """P(class | X), (n, classes): the uncertainty of f is averaged over.
 
         >>> probability = model.predict_proba(data.x)
@@ -23,7 +24,7 @@ class Classifier(ClassifierMixin, Estimator):
         """
         return self._fitted().probabilities(X)
 
-    def predict_f(self, X: Any) -> Any:
+    def predict_f(self, X: TableLike) -> tuple[Shaped, Shaped]:
         """Mean and sd of f on the logit scale, (n,) or (n, classes); the terms of `eval_terms` sum to the mean.
 
         >>> mean, sd = model.predict_f(data.x)
@@ -32,7 +33,7 @@ class Classifier(ClassifierMixin, Estimator):
         """
         return self._fitted().f(X)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: TableLike) -> np.ndarray:
         """The most probable class.
 
         >>> bool(np.mean(model.predict(data.x) == (data.y > 14)) > 0.85)
@@ -41,7 +42,7 @@ class Classifier(ClassifierMixin, Estimator):
         p = self.predict_proba(X)
         return self.classes_[np.argmax(p, axis=1)]
 
-    def log_prob(self, X: Any, y: Any) -> Any:
+    def log_prob(self, X: TableLike, y: ValuesLike) -> Float[np.ndarray, " n"]:
         """log P(y | X) of each row.
 
         >>> bool(np.exp(model.log_prob(data.x, data.y > 14)).mean() > 0.75)
@@ -49,7 +50,7 @@ class Classifier(ClassifierMixin, Estimator):
         """
         return self._fitted().log_prob(X, y)
 
-    def evaluate(self, X: Any, y: Any, sample_weight: Any = None) -> Evaluation:
+    def evaluate(self, X: TableLike, y: ValuesLike, sample_weight: ValuesLike = None) -> Evaluation:
         """Scores and calibration on rows that were not fitted, beside a linear model and the shares of the classes.
 
         >>> new = vb.datasets.synthetic("f1", n=400, seed=1)
@@ -59,7 +60,7 @@ class Classifier(ClassifierMixin, Estimator):
         """
         return self._fitted().evaluate(X, y, sample_weight, self.weights)
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: TableLike) -> Shaped:
         """The logit of the second class's probability, (n,); of more classes their log probabilities, (n, classes).
 
         >>> bool(np.all((model.decision_function(data.x) > 0) == model.predict(data.x)))

@@ -1,7 +1,8 @@
 """What all four estimators share: settings in, a fitted model held, its parts by scikit-learn's names."""
 
 import dataclasses
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,9 @@ from vertebra.machine.checks import check_count, seed_of
 from vertebra.models.diagnostics import Diagnostics
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.model import Model
-from vertebra.models.settings import Settings
+from vertebra.models.settings import InputLike, Settings
 from vertebra.tables.schema import Schema
+from vertebra.terms.term import Term
 
 ASKED = {part.name for part in dataclasses.fields(Settings)}
 
@@ -23,13 +25,13 @@ ASKED = {part.name for part in dataclasses.fields(Settings)}
 class Part:
     """A part of the fitted model under scikit-learn's name for it; like any fitted attribute, not there before."""
 
-    def __init__(self, of: Any):
+    def __init__(self, of: Callable[[Model], object]):
         self.of = of
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, estimator: Any, owner: type) -> Any:
+    def __get__(self, estimator: "Estimator | None", owner: type) -> object:
         if estimator is None:
             return self
         if "model_" not in vars(estimator):
@@ -41,7 +43,7 @@ class Estimator(BaseEstimator):
     """Holds the record of its fit, `model_`, and knows nothing of what is fitted."""
 
     model_: Model
-    random_state: Any
+    random_state: int | np.random.RandomState | None
     scheme: str
     weights: str
     n_steps: int | None
@@ -59,7 +61,7 @@ class Estimator(BaseEstimator):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute 'feature_names_in_'")
         return np.array(self.schema_.sources, dtype=object)
 
-    def _settings(self, known: list[str], **more: Any) -> Settings:
+    def _settings(self, known: list[str], *, start: Sequence[Term] | None = None) -> Settings:
         """The arguments, checked as far as no table is needed."""
         if self.scheme != "auto" and self.scheme not in known:
             raise ValueError(f'`scheme` must be "auto" or one of {", ".join(known)}, got {self.scheme!r}.')
@@ -67,7 +69,7 @@ class Estimator(BaseEstimator):
             check_count(n_steps=self.n_steps)
         asked = {name: value for name, value in self.get_params(deep=False).items() if name in ASKED}
         about = dict(name=type(self).__name__, seed=seed_of(self.random_state), is_classifier=is_classifier(self))
-        return Settings(**about, **asked, **more)
+        return Settings(**about, **asked, start=start)
 
     def _fitted(self) -> Model:
         if not self.__sklearn_is_fitted__():
@@ -77,7 +79,7 @@ class Estimator(BaseEstimator):
             )
         return self.model_
 
-    def marginal(self, name: Any) -> pd.DataFrame:
+    def marginal(self, name: InputLike) -> pd.DataFrame:
         """How the values of an input were spread at fit: lower, upper, share of bins, or level, share.
 
         >>> marginal = model.marginal("x3")
@@ -88,7 +90,7 @@ class Estimator(BaseEstimator):
         i = model.position(name)
         return model.profile.inputs[i].table(model.schema.columns[i])
 
-    def save(self, path: Any) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the fitted model to one file, which `vertebra.load` reads; an older file there is replaced at once.
 
         >>> model.save("model.vertebra")
@@ -97,7 +99,7 @@ class Estimator(BaseEstimator):
         """
         save(self._fitted(), self.get_params(deep=False), path)
 
-    def _asked(self) -> dict[str, Any]:
+    def _asked(self) -> dict[str, object]:
         """The arguments that are not the defaults."""
         usual = type(self)().get_params(deep=False)
         return {name: value for name, value in self.get_params(deep=False).items() if not _is_same(value, usual[name])}
@@ -105,7 +107,7 @@ class Estimator(BaseEstimator):
     def _repr_html_inner(self) -> str:
         return super()._repr_html_inner() + self._answer()
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+    def _repr_mimebundle_(self, **kwargs: object) -> dict[str, str]:
         bundle = super()._repr_mimebundle_(**kwargs)
         return bundle | {"text/html": bundle["text/html"] + self._answer()} if "text/html" in bundle else bundle
 
@@ -131,5 +133,5 @@ class Estimator(BaseEstimator):
         return tags
 
 
-def _is_same(value: Any, usual: Any) -> bool:
+def _is_same(value: object, usual: object) -> bool:
     return value is usual or (isinstance(value, int | float | str) and value == usual)

@@ -1,6 +1,6 @@
 """What additive estimators tell: which terms are real, how strong, what each adds, and the model for others to use."""
 
-from typing import Any
+import os
 
 import pandas as pd
 
@@ -8,7 +8,9 @@ from vertebra.estimators.estimator import Estimator, Part
 from vertebra.files.onnx import to_onnx
 from vertebra.files.tabulated import to_tables
 from vertebra.models import explanation
+from vertebra.models.settings import TermLike
 from vertebra.pages.report import write
+from vertebra.tables.schema import TableLike, ValuesLike
 
 
 class Explanations(Estimator):
@@ -17,7 +19,7 @@ class Explanations(Estimator):
     clusters_: list[tuple[str, ...]] = Part(lambda model: model.clusters)  # type: ignore[assignment]
 
     def effects(
-        self, order: int | None = None, level: float = 0.95, *, baseline: Any = None, output: int = 0
+        self, order: int | None = None, level: float = 0.95, *, baseline: TableLike = None, output: int = 0
     ) -> pd.DataFrame:
         """Every term found, strongest first.
 
@@ -49,7 +51,7 @@ class Explanations(Estimator):
         return explanation.effects(self._fitted(), order, level, baseline=baseline, output=output)
 
     def interactions(
-        self, fdr: float = 0.05, *, level: float = 0.95, baseline: Any = None, output: int = 0
+        self, fdr: float = 0.05, *, level: float = 0.95, baseline: TableLike = None, output: int = 0
     ) -> pd.DataFrame:
         """The rows of `effects` of order 2 and more whose expected share of false ones is at most `fdr`.
 
@@ -62,11 +64,11 @@ class Explanations(Estimator):
 
     def effect(
         self,
-        term: Any,
+        term: TermLike,
         level: float = 0.95,
         simultaneous: bool = False,
         *,
-        baseline: Any = None,
+        baseline: TableLike = None,
         output: int = 0,
         points: int | None = None,
     ) -> pd.DataFrame:
@@ -85,10 +87,11 @@ class Explanations(Estimator):
             Values per numeric input; by default 50, 20 or 8 for 1, 2 or 3 inputs. A category shows all its levels. Of
             a single input, the effect of its missing values stands last, where there were any.
         """
-        settings: Any = dict(simultaneous=simultaneous, baseline=baseline, output=output, points=points)
-        return explanation.effect(self._fitted(), term, level, **settings)
+        return explanation.effect(
+            self._fitted(), term, level, simultaneous=simultaneous, baseline=baseline, output=output, points=points
+        )
 
-    def eval_terms(self, X: Any, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
+    def eval_terms(self, X: TableLike, *, baseline: TableLike = None, output: int = 0) -> pd.DataFrame:
         """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it.
 
         >>> terms = model.eval_terms(data.x)
@@ -97,7 +100,9 @@ class Explanations(Estimator):
         """
         return explanation.eval_terms(self._fitted(), X, baseline=baseline, output=output)
 
-    def explain(self, row: Any, level: float = 0.95, *, baseline: Any = None, output: int = 0) -> pd.DataFrame:
+    def explain(
+        self, row: TableLike, level: float = 0.95, *, baseline: TableLike = None, output: int = 0
+    ) -> pd.DataFrame:
         """One prediction taken apart on the link scale: the intercept, then what each term adds, largest first.
 
         >>> parts = model.explain(data.x[0])
@@ -117,7 +122,7 @@ class Explanations(Estimator):
         """
         return explanation.explain(self._fitted(), row, level, baseline=baseline, output=output)
 
-    def to_onnx(self, path: Any) -> None:
+    def to_onnx(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an ONNX file: mean, sd and every term as named outputs (needs `vertebra[onnx]`).
 
         >>> import onnxruntime
@@ -127,7 +132,7 @@ class Explanations(Estimator):
         """
         to_onnx(self._fitted(), path)
 
-    def to_tables(self, path: Any) -> None:
+    def to_tables(self, path: str | os.PathLike[str]) -> None:
         """Writes the mean of f as plain tables (.npz), which `vertebra.serving` predicts from with NumPy alone.
 
         >>> model.to_tables("model.npz")
@@ -136,7 +141,7 @@ class Explanations(Estimator):
         """
         to_tables(self._fitted(), path)
 
-    def report(self, path: Any, X: Any = None, y: Any = None) -> None:
+    def report(self, path: str | os.PathLike[str], X: TableLike = None, y: ValuesLike = None) -> None:
         """Writes one self-contained HTML page: the answer, effects, accuracy, and a panel to try inputs in.
 
         Accuracy is that on `X`, `y`, rows that were not fitted, where they are given; else on the rows of the fit, each

@@ -1,12 +1,17 @@
 """Regressors: mean, spread, quantiles, draws and densities of y, in its units."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Literal, overload
 
+import numpy as np
+from jaxtyping import ArrayLike, Float
 from sklearn.base import RegressorMixin
 
 from vertebra.estimators.estimator import Estimator, Part
 from vertebra.machine.checks import seed_of
 from vertebra.models.evaluation import Evaluation
+from vertebra.models.model import Shaped
+from vertebra.tables.schema import TableLike, ValuesLike
 
 
 class Regressor(RegressorMixin, Estimator):
@@ -17,7 +22,13 @@ class Regressor(RegressorMixin, Estimator):
 
     likelihood_: str = Part(lambda model: model.noise)  # type: ignore[assignment]
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    @overload
+    def predict(self, X: TableLike, return_std: Literal[False] = False) -> Shaped: ...
+    @overload
+    def predict(self, X: TableLike, return_std: Literal[True]) -> tuple[Shaped, Shaped]: ...
+    @overload
+    def predict(self, X: TableLike, return_std: bool) -> Shaped | tuple[Shaped, Shaped]: ...
+    def predict(self, X: TableLike, return_std: bool = False) -> Shaped | tuple[Shaped, Shaped]:
         """The mean of y; with `return_std` also its sd, the noise and the uncertainty of f together.
 
         >>> mean, sd = model.predict(data.x, return_std=True)
@@ -27,7 +38,7 @@ class Regressor(RegressorMixin, Estimator):
         model = self._fitted()
         return model.mean_and_sd(X) if return_std else model.mean(X)
 
-    def predict_f(self, X: Any) -> Any:
+    def predict_f(self, X: TableLike) -> tuple[Shaped, Shaped]:
         """Mean and sd of f itself on the link scale, without the noise.
 
         >>> mean, sd = model.predict_f(data.x)
@@ -36,7 +47,7 @@ class Regressor(RegressorMixin, Estimator):
         """
         return self._fitted().f(X)
 
-    def predict_uncertainty(self, X: Any) -> Any:
+    def predict_uncertainty(self, X: TableLike) -> tuple[Shaped, Shaped]:
         """Two parts of the sd of y: `aleatoric`, the noise, and `epistemic`, what more data would take away.
 
         Each (n,), or (n, targets); their squares sum to the square of the sd that `predict` gives.
@@ -47,7 +58,7 @@ class Regressor(RegressorMixin, Estimator):
         """
         return self._fitted().uncertainty(X)
 
-    def predict_interval(self, X: Any, level: float = 0.95) -> Any:
+    def predict_interval(self, X: TableLike, level: float = 0.95) -> Shaped:
         """Lower and upper limits for y, (n, 2); (n, 2, targets) for several targets.
 
         With `conformal=True` at fit, they hold with at least this probability whatever the distribution of y, as long
@@ -59,7 +70,7 @@ class Regressor(RegressorMixin, Estimator):
         """
         return self._fitted().interval(X, level)
 
-    def predict_quantiles(self, X: Any, q: Any) -> Any:
+    def predict_quantiles(self, X: TableLike, q: ArrayLike | Sequence[float]) -> Shaped:
         """Quantiles of y, (n, len(q)); (n, len(q), targets) for several targets.
 
         >>> model.predict_quantiles(data.x, [0.1, 0.5, 0.9]).shape
@@ -67,7 +78,7 @@ class Regressor(RegressorMixin, Estimator):
         """
         return self._fitted().quantiles(X, q)
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: int | None = None) -> Any:
+    def sample_y(self, X: TableLike, n_samples: int = 1, random_state: int | None = None) -> Shaped:
         """Draws of y, (n, n_samples): each a function of the posterior plus noise.
 
         >>> draws = model.sample_y(data.x, n_samples=20, random_state=0)
@@ -77,7 +88,7 @@ class Regressor(RegressorMixin, Estimator):
         """
         return self._fitted().draws(X, n_samples, seed_of(random_state))
 
-    def log_prob(self, X: Any, y: Any) -> Any:
+    def log_prob(self, X: TableLike, y: ValuesLike) -> Float[np.ndarray, " n"]:
         """log p(y | X) of each row, in the units of y; summed over targets.
 
         >>> model.log_prob(data.x, data.y).shape
@@ -85,7 +96,7 @@ class Regressor(RegressorMixin, Estimator):
         """
         return self._fitted().log_prob(X, y)
 
-    def evaluate(self, X: Any, y: Any, sample_weight: Any = None) -> Evaluation:
+    def evaluate(self, X: TableLike, y: ValuesLike, sample_weight: ValuesLike = None) -> Evaluation:
         """Scores and calibration on rows that were not fitted, beside a linear model and the mean.
 
         >>> new = vb.datasets.synthetic("f1", n=400, seed=1)

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from vertebra.estimators.regressor import Regressor
 from vertebra.models.networks import SCHEMES, SCHEMES_OF_TERMS
 from vertebra.models.skeleton import NOISES_OF_ENSEMBLES, fit_classes, fit_numbers
 from vertebra.networks.skeleton import Skeleton
+from vertebra.tables.schema import TableLike, ValuesLike
 
 
 class _Skeleton(Estimator):
@@ -107,7 +107,7 @@ class SkeletonRegressor(Regressor, _Skeleton):
         self.likelihood = likelihood
         self.conformal = conformal
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SkeletonRegressor":
+    def fit(self, X: TableLike, y: ValuesLike, sample_weight: ValuesLike = None) -> "SkeletonRegressor":
         """Trains the network by the ELBO.
 
         >>> weighted = vb.SkeletonRegressor(skeleton, "random_features", n_steps=200)
@@ -136,7 +136,7 @@ class SkeletonClassifier(Classifier, _Skeleton):
     True
     """
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "SkeletonClassifier":
+    def fit(self, X: TableLike, y: ValuesLike, sample_weight: ValuesLike = None) -> "SkeletonClassifier":
         """Trains the network by the ELBO.
 
         >>> words = vb.SkeletonClassifier(skeleton, n_steps=200).fit(data.x, np.where(data.y > 14, "high", "low"))
