@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pathlib
-from typing import Any
 
 import pandas as pd
 from safetensors import safe_open
@@ -84,7 +83,7 @@ def with_joined_terms(found: pd.DataFrame) -> pd.DataFrame:
     return found.assign(term=[term_in_files(term) for term in found["term"]])
 
 
-def about(model: Estimator) -> dict[str, Any]:
+def about(model: Estimator) -> dict[str, object]:
     """What a model is, for people and for JSON."""
     fitted, evaluation = model.model_, model.evaluation_
     classes = fitted.target.classes
@@ -114,7 +113,7 @@ def about(model: Estimator) -> dict[str, Any]:
     }
 
 
-def written(path: pathlib.Path) -> dict[str, Any]:
+def written(path: pathlib.Path) -> dict[str, object]:
     """What the file says about its making; it was checked when it was loaded."""
     with safe_open(path, "np") as file:
         metadata = file.metadata()

@@ -2,15 +2,17 @@
 
 import io
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import cast
 
 import numpy as np
 import pandas as pd
 from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.utils import Bunch
 
 from vertebra import datasets, plot
 from vertebra.cli.roles import Target
 from vertebra.cli.terminal import N_SHOWN
+from vertebra.estimators.explanations import Explanations
 
 
 def example(name: str) -> tuple[pd.DataFrame, Target, str, Callable[[Sequence[str]], float] | None]:
@@ -22,9 +24,11 @@ def example(name: str) -> tuple[pd.DataFrame, Target, str, Callable[[Sequence[st
         words = "f(x) = 10 sin(π x0 x1) + 20 (x2 − ½)² + 10 x3 + 5 x4: 3000 rows of 10 inputs, noise of sd 1."
         y = Target(["y"], rows.y, False, "numbers", "", 0)
         return x, y, words, lambda term: strengths.get(tuple(int(each[1:]) for each in term), 0.0)
-    bunch: Any = load_diabetes(as_frame=True, scaled=False) if name == "diabetes" else load_breast_cancer(as_frame=True)
+    is_diabetes = name == "diabetes"
+    loaded = load_diabetes(as_frame=True, scaled=False) if is_diabetes else load_breast_cancer(as_frame=True)
+    bunch = cast(Bunch, loaded)
     x = bunch.data
-    if name == "diabetes":
+    if is_diabetes:
         words = f"Progress of diabetes after a year: {len(x)} patients, {x.shape[1]} measurements."
         return x, Target(["progress"], bunch.target.to_numpy(float), False, "numbers", "", 0), words, None
     words = f"Breast cancer, malignant or benign: {len(x)} tumours, {x.shape[1]} measurements."
@@ -32,7 +36,7 @@ def example(name: str) -> tuple[pd.DataFrame, Target, str, Callable[[Sequence[st
     return x, Target(["diagnosis"], labels, True, "two values", "", 0), words, None
 
 
-def figure_of(model: Any, found: pd.DataFrame) -> bytes:
+def figure_of(model: Explanations, found: pd.DataFrame) -> bytes:
     """Main effects, the strongest interaction and all strengths, as a PNG."""
     import matplotlib
 

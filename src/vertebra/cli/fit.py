@@ -3,7 +3,7 @@
 import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
@@ -38,7 +38,12 @@ from vertebra.cli.options import (
     WeightsOption,
 )
 from vertebra.cli.tablefile import Refused, is_large, new_files, read_table, some_rows
-from vertebra.cli.terminal import console, print_json, say_effects, say_files, say_fit, say_lines
+from vertebra.cli.terminal import Explanations, console, print_json, say_effects, say_files, say_fit, say_lines
+
+if TYPE_CHECKING:
+    from vertebra.cli.roles import Target
+else:
+    Target = object  # it comes with pandas, which takes long to import
 
 MOST_HELD_OUT = 0.9  # a first fit needs rows too
 LARGEST_SEED = 2**32 - 1  # NumPy's
@@ -124,8 +129,8 @@ class Asked:
 class Fitted(NamedTuple):
     """A model, what it predicts, and how many rows the table has."""
 
-    model: Any
-    target: Any  # a vertebra.cli.roles.Target
+    model: Explanations
+    target: Target
     n_rows: int
 
 
@@ -184,7 +189,7 @@ def _fitted(asked: Asked, say: Console) -> Fitted | None:
     return Fitted(model, y, n_rows)
 
 
-def _settings(asked: Asked, y: Any, kinds: dict[str, str]) -> dict[str, Any]:
+def _settings(asked: Asked, y: Target, kinds: dict[str, str]) -> dict[str, Any]:
     """The arguments of the estimator."""
     settings: dict[str, Any] = dict(
         scheme=asked.scheme, feature_types=kinds or None, weights=asked.weights, random_state=asked.seed

@@ -3,9 +3,9 @@
 import importlib.util
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
-from vertebra.cli.tablefile import Refused, check_file, encoded
+from vertebra.cli.tablefile import Frame, Refused, check_file, encoded
+from vertebra.cli.terminal import Explanations
 
 MODEL_NAME, EFFECTS_NAME, REPORT_NAME, FIGURE_NAME = "model.vertebra", "effects.csv", "report.html", "effects.png"
 CHECKPOINT_NAME = "checkpoint.vertebra"
@@ -21,7 +21,7 @@ def model_file(model: pathlib.Path) -> pathlib.Path:
     return model
 
 
-def write_model(model: Any, files: Sequence[pathlib.Path], found: Any, *, is_raw: bool = False) -> None:
+def write_model(model: Explanations, files: Sequence[pathlib.Path], found: Frame, *, is_raw: bool = False) -> None:
     """The model, its effects, and where asked for its report."""
     from vertebra.cli import answers
     from vertebra.machine import file as storage

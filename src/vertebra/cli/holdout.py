@@ -16,6 +16,7 @@ from vertebra.machine import cluster
 from vertebra.machine.control import Ended
 from vertebra.models.scores import Method
 from vertebra.tables.parquet import Parquet
+from vertebra.tables.schema import TableLike, ValuesLike
 
 Additive = AdditiveRegressor | AdditiveClassifier
 Rows = Int[np.ndarray, " rows"] | slice
@@ -41,7 +42,7 @@ def fit_and_evaluate(
     targets = pd.DataFrame(y.values).set_axis(y.names, axis=1)
     target = targets if len(y.names) > 1 else targets.iloc[:, 0]
 
-    def rows_of(rows: Rows) -> tuple[Any, Any, Any]:
+    def rows_of(rows: Rows) -> tuple[TableLike, ValuesLike, ValuesLike]:
         return x.iloc[rows], target.iloc[rows], None if weight is None else weight[rows]
 
     def fitted(rows: Rows, seconds: float | None) -> Additive:

@@ -3,10 +3,11 @@
 import re
 import sys
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Float
 
 from vertebra.cli.tablefile import Refused, nearest
 from vertebra.tables.column import FEATURE_TYPES, MISSING_WORDS, check_range, kind_of, target_fault
@@ -31,7 +32,7 @@ class Target(NamedTuple):
     """What to predict, of the rows that have it."""
 
     names: list[str]
-    values: Any  # (n,) or (n, targets)
+    values: np.ndarray  # (n,) or (n, targets)
     is_class: bool
     reason: str
     hint: str
@@ -48,7 +49,7 @@ def choose(
     task: str,
     *,
     is_sample: bool = False,
-) -> tuple[Inputs, Target, Any]:
+) -> tuple[Inputs, Target, Float[np.ndarray, " n"] | None]:
     """Inputs, target and weights, of the rows that have a target.
 
     The frame's rows are numbered from 0, and an error names the row, unless the frame is a sample of the table.
@@ -76,11 +77,11 @@ def choose(
             _check_single(frame.attrs.get("repeated", {}).get(name, []), roles, option, name, table)
     where = "" if is_sample else f" of {'standard input' if table == '-' else table}"
     if weight is not None:
-        frame = frame.loc[_weights(frame[weight], weight, where) > 0.0]
+        frame = frame.loc[_weights(cast(pd.Series, frame[weight]), weight, where) > 0.0]
     y, kept = target_of(frame, list(dict.fromkeys(targets)), task, where)
     for name in columns:
         if name not in roles and asked.get(name, "number") == "number":
-            _check_input(frame[name], name, where)
+            _check_input(cast(pd.Series, frame[name]), name, where)
     x = frame.loc[kept, [name for name in columns if name not in roles]].reset_index(drop=True)
     if not x.shape[1]:
         raise Refused(f"{table} has no column left to learn from.")
@@ -89,7 +90,7 @@ def choose(
     return Inputs(x, wanted), y, None if weight is None else frame.loc[kept, weight].to_numpy(dtype=float)
 
 
-def _is_date(values: Any) -> bool:
+def _is_date(values: pd.Series) -> bool:
     """Whether text is dates of ISO 8601 throughout."""
     text = values.dropna()
     if not len(text) or not isinstance(text.iloc[0], str):
@@ -107,12 +108,12 @@ def _check_single(others: list[str], roles: Counter, option: str, name: str, tab
         )
 
 
-def _row(place: Any, where: str) -> str:
+def _row(place: int | np.integer, where: str) -> str:
     """A row as people count them; `where` is " of TABLE", or nothing where the number says nothing."""
     return f"row {place + 1}{where}"
 
 
-def _check_finite(values: Any, what: str, where: str) -> None:
+def _check_finite(values: pd.Series, what: str, where: str) -> None:
     """Refuses infinite numbers, by the row of the first."""
     if pd.api.types.is_object_dtype(values):  # whole numbers of hundreds of digits among others
         infinite = np.array([isinstance(each, int) and abs(each) > sys.float_info.max for each in values])
@@ -121,12 +122,12 @@ def _check_finite(values: Any, what: str, where: str) -> None:
     else:
         return
     if n := int(infinite.sum()):
-        first = _row(values.index[infinite.argmax()], where)
+        first = _row(values.index[int(infinite.argmax())], where)
         many = f"{n} infinite value{'s' if n > 1 else ''}, the first in {first}" if where else "infinite values"
         raise Refused(f"{what} has {many}: correct, or leave empty, what is beyond 1.8e308.")
 
 
-def _check_input(values: Any, name: str, where: str) -> None:
+def _check_input(values: pd.Series, name: str, where: str) -> None:
     _check_finite(values, f"the column {name!r}", where)
     if where and pd.api.types.is_float_dtype(values) and values.notna().any():
         try:
@@ -136,7 +137,7 @@ def _check_input(values: Any, name: str, where: str) -> None:
             raise Refused(words[0].lower() + words[1:]) from None
 
 
-def _weights(values: Any, name: str, where: str) -> Any:
+def _weights(values: pd.Series, name: str, where: str) -> Float[np.ndarray, " n"]:
     wanted = f"--weight {name!r} must hold finite numbers of at least 0, without gaps"
     if not pd.api.types.is_numeric_dtype(values):
         raise Refused(f"{wanted}, got {_sample(values)}.")
@@ -151,9 +152,11 @@ def _weights(values: Any, name: str, where: str) -> Any:
     return values.to_numpy(dtype=float)
 
 
-def target_of(frame: pd.DataFrame, names: list[str], task: str, where: str = "") -> tuple[Target, Any]:
+def target_of(
+    frame: pd.DataFrame, names: list[str], task: str, where: str = ""
+) -> tuple[Target, Bool[np.ndarray, " n"]]:
     """The target, and which rows have it; `where` is " of TABLE" if the frame's index numbers the table's rows."""
-    columns: Any = frame[names]
+    columns = frame.loc[:, names]
     kept = (columns.notna() & ~columns.isin(MISSING_WORDS)).all(axis=1).to_numpy()
     if not kept.any():
         raise Refused(f"the target {' and '.join(map(repr, names))} has no value in any row.")
@@ -206,7 +209,7 @@ def _task(columns: pd.DataFrame, kinds: list[str], task: str) -> tuple[bool, str
     return True, {"boolean": "booleans", "category": "text"}.get(kinds[0], "categories")
 
 
-def _labels(column: Any) -> Any:
+def _labels(column: pd.Series) -> np.ndarray:
     """Classes as text, or as the numbers or booleans they are."""
     values = column.tolist()
     if all(isinstance(each, bool) for each in values):
@@ -218,7 +221,7 @@ def _labels(column: Any) -> Any:
     return numbers.astype(int) if (numbers == numbers.round()).all() and np.abs(numbers).max() < 2**53 else numbers
 
 
-def _sample(column: Any) -> str:
+def _sample(column: pd.Series) -> str:
     text = [each for each in column if isinstance(each, str)]
     return repr((text or column.tolist())[0])[:60]
 

@@ -14,9 +14,12 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-Frame = Any  # a pandas.DataFrame
+if TYPE_CHECKING:
+    from pandas import DataFrame as Frame
+else:
+    Frame = object  # a pandas.DataFrame: it takes long to import, and help needs none of it
 Bytes = io.BytesIO | gzip.GzipFile | io.BufferedReader
 
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq")
@@ -235,7 +238,7 @@ def encoded(frame: Frame, ending: str, *, is_raw: bool = False) -> bytes:
     return gzip.compress(data, mtime=0) if ending == ".csv.gz" else data
 
 
-def _as_text(value: Any) -> Any:
+def _as_text(value: object) -> object:
     """A cell that no spreadsheet runs; numbers are numbers, as text too."""
     is_formula = isinstance(value, str) and value.startswith(FORMULA_STARTS) and not re.fullmatch(NUMBER, value)
     return f"'{value}" if is_formula else value

@@ -5,16 +5,21 @@ import math
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from vertebra.cli.tablefile import Frame
 from vertebra.effects.words import probability_words
 from vertebra.terms.term import term_label
 
-Frame = Any  # a pandas.DataFrame
+if TYPE_CHECKING:
+    from vertebra.estimators.estimator import Estimator
+    from vertebra.estimators.explanations import Explanations as Explanations
+else:
+    Estimator = Explanations = object  # they take seconds to import
 
 N_SHOWN = 15
 # Columns of a file: nothing is cut where nobody looks.
@@ -35,7 +40,7 @@ def plain_table(*headers: str, n_texts: int = 1) -> Table:
     return table
 
 
-def printable(text: Any) -> str:
+def printable(text: object) -> str:
     """Text that a terminal shows and does not obey: control characters are written out."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
@@ -45,7 +50,7 @@ def complain(words: str) -> None:
     typer.echo("vertebra: " + printable(" ".join(words.split())), err=True)
 
 
-def show_warning(message: Any, *where: Any) -> None:
+def show_warning(message: object, *where: object) -> None:
     """In the place of `warnings.showwarning`."""
     complain(f"warning: {message}")
 
@@ -66,15 +71,16 @@ def say_effects(
     for i, (name, own) in enumerate(groups):
         headers = ["term", "strength", f"{100 * level:g} % interval", "share", "probability"]
         table = plain_table(*headers, *(["exact"] if exact else []))
-        for _, row in own.head(most).iterrows():
+        shown = (own[column].head(most) for column in ("term", "strength", "lower", "upper", "sobol", "probability"))
+        for term, strength, lower, upper, sobol, probability in zip(*shown, strict=True):
             cells = [
-                shown_term(row["term"]),
-                f"{row['strength']:.4g}",
-                f"{row['lower']:.4g} – {row['upper']:.4g}",
-                f"{row['sobol']:.1%}",
-                probability_words(row["probability"]),
+                shown_term(term),
+                f"{strength:.4g}",
+                f"{lower:.4g} – {upper:.4g}",
+                f"{sobol:.1%}",
+                probability_words(probability),
             ]
-            table.add_row(*cells, *([f"{exact(row['term']):.4g}"] if exact else []))
+            table.add_row(*cells, *([f"{exact(term):.4g}"] if exact else []))
         if i:
             say.print()
         say.print(f"Effects on {printable(name)}:" if name else "Effects:", style="bold", soft_wrap=True)
@@ -83,7 +89,7 @@ def say_effects(
             say.print(f"and {len(own) - most} more")
 
 
-def say_fit(say: Console, model: Any) -> None:
+def say_fit(say: Console, model: Estimator) -> None:
     """Accuracy, and what to think of the fit."""
     from vertebra.models.scores import ScoreName
 
@@ -163,7 +169,7 @@ def print_bytes(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def print_json(document: Any) -> None:
+def print_json(document: object) -> None:
     print_bytes(json.dumps(_plain(document), indent=2, allow_nan=False).encode() + b"\n")
 
 
