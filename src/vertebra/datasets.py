@@ -14,7 +14,7 @@ import itertools
 import os
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from jaxtyping import Float
 from pandas.api.types import is_numeric_dtype
 from scipy.special import ndtr
 from sklearn.datasets import fetch_california_housing, fetch_openml
+from sklearn.utils import Bunch
 
 Term = tuple[int, ...]
 
@@ -280,8 +281,8 @@ class Table(NamedTuple):
     y: pd.Series
 
 
-def _frame(fetched: Any) -> pd.DataFrame:
-    return fetched.frame
+def _frame(fetched: tuple | Bunch) -> pd.DataFrame:
+    return cast(Bunch, fetched).frame
 
 
 # Where each lies in the folder VERTEBRA_DATA, and how else it is had.

@@ -19,7 +19,7 @@ import os
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -34,6 +34,11 @@ MOST_ROWS = 2**21  # of a table: the levels of a category, of which a fit takes 
 LARGEST = 1e37
 # The parts of a time, and how many levels each has; "time" itself is a number.
 PARTS = {"time": 0, "month": 12, "weekday": 7, "hour": 24}
+
+# What a file says, as JSON has it: each part is held to what it may be before it is used.
+Json: TypeAlias = Any
+# A mapping of columns by name, a data frame, or an array: these have no type in common.
+Columns: TypeAlias = Any
 
 
 class BadTables(ValueError):
@@ -63,12 +68,12 @@ def load(path: str | os.PathLike[str]) -> "Served":
         raise BadTables(f"{os.fspath(path)}: it is too large to be loaded here ({type(error).__name__}).") from None
 
 
-def _demand(holds: Any, wrong: str) -> None:
+def _demand(holds: object, wrong: str) -> None:
     if not holds:
         raise BadTables(f"{wrong}. The file is damaged or is not one of tables: write it again with `to_tables`.")
 
 
-def _members(file: Any, size: int) -> dict[str, bytes]:
+def _members(file: BinaryIO, size: int) -> dict[str, bytes]:
     """The bytes of every member, which are stored as they are: no member is larger than the file."""
     # The list of members is at the end: 22 bytes that say how long it is. What would say so otherwise, for archives of
     # gigabytes, is not read.
@@ -122,7 +127,7 @@ def _array(members: dict[str, bytes], name: str, dtype: str, n_axes: int) -> np.
     return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
-def _header(text: bytes) -> dict[str, Any]:
+def _header(text: bytes) -> dict[str, Json]:
     """The header as JSON has it, no key twice, and no NaN."""
 
     def unique(pairs: list) -> dict:
@@ -177,7 +182,7 @@ def _served(members: dict[str, bytes]) -> "Served":
     return Served(sources, inputs, terms, np.array(constants, dtype=np.float64), header["is_mean"])
 
 
-def _check_input(record: Any, table: np.ndarray, what: str, sources: list[str]) -> None:
+def _check_input(record: Json, table: np.ndarray, what: str, sources: list[str]) -> None:
     names = {"name", "source", "part", "levels", "words", "centre", "scale", "tail", "low", "step"}
     _hold(record, names, what)
     _demand(isinstance(record["name"], str), f"{what} has no name")
@@ -202,7 +207,7 @@ def _check_input(record: Any, table: np.ndarray, what: str, sources: list[str]) 
     _demand(is_tame, f"{what} has a table with numbers that are not finite, or larger than {LARGEST:g}")
 
 
-def _term(record: Any, inputs: "list[_Input]", n_outputs: int, what: str) -> "_Term":
+def _term(record: Json, inputs: "list[_Input]", n_outputs: int, what: str) -> "_Term":
     _hold(record, {"output", "inputs", "at", "n"}, what)
     _demand(_is_whole(record["output"], 0, n_outputs - 1), f"{what} is of the output {str(record['output'])[:100]}")
     places, at, n = record["inputs"], record["at"], record["n"]
@@ -225,19 +230,19 @@ def _largest(term: "_Term", inputs: "list[_Input]") -> float:
     return float(product.sum())
 
 
-def _hold(record: Any, names: set[str], what: str) -> None:
+def _hold(record: object, names: set[str], what: str) -> None:
     _demand(isinstance(record, dict) and record.keys() == names, f"{what} must have {', '.join(sorted(names))}")
 
 
-def _are_texts(values: Any) -> bool:
+def _are_texts(values: object) -> bool:
     return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
-def _is_whole(value: Any, low: int, high: int | float = math.inf) -> bool:
+def _is_whole(value: object, low: int, high: int | float = math.inf) -> bool:
     return type(value) is int and low <= value <= high
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Json) -> bool:
     """A finite one; not every whole number is a floating-point number."""
     return type(value) in (int, float) and abs(value) <= 1.7e308
 
@@ -254,7 +259,7 @@ class _Term(NamedTuple):
 class _Input:
     """How the values of a column become rows of its table, and what stands there."""
 
-    def __init__(self, record: dict[str, Any], table: np.ndarray, missing: frozenset[str]):
+    def __init__(self, record: dict[str, Json], table: np.ndarray, missing: frozenset[str]):
         self.name, self.source, self.part = record["name"], record["source"], record["part"]
         self.centre, self.scale, self.tail = record["centre"], record["scale"], record["tail"]
         self.low, self.step = record["low"], record["step"]
@@ -277,11 +282,11 @@ class _Input:
             return np.asarray(values, dtype=np.float64)
         if self.part is not None:
             return np.where(np.isnan(values), self.n, values).astype(np.int32)
-        distinct: dict[str, Any] = dict(zip(map(str, values), values, strict=True))
+        distinct: dict[str, object] = dict(zip(map(str, values), values, strict=True))
         found = {text: self._level(value) for text, value in distinct.items()}
         return np.fromiter((found[text] for text in map(str, values)), dtype=np.int32, count=len(values))
 
-    def _level(self, value: Any) -> int:
+    def _level(self, value: object) -> int:
         text = str(value)
         if value is None or text in ("<NA>", "NaT", "nan"):
             return self.n
@@ -322,13 +327,13 @@ class Served:
         self.constants, self.is_mean = constants, is_mean
         self._read = sorted({i for term in terms for i in term.inputs})
 
-    def predict(self, X: Any, *, n_threads: int | None = None) -> np.ndarray:
+    def predict(self, X: Columns, *, n_threads: int | None = None) -> np.ndarray:
         """The mean of y, (n,) or (n, targets)."""
         if not self.is_mean:
             raise ValueError("The mean of y is not f for this model's likelihood: `predict_f` has f on the link scale.")
         return self.predict_f(X, n_threads=n_threads)
 
-    def predict_f(self, X: Any, *, n_threads: int | None = None) -> np.ndarray:
+    def predict_f(self, X: Columns, *, n_threads: int | None = None) -> np.ndarray:
         """The mean of f on the link scale, (n,) or (n, outputs).
 
         X is a mapping of columns by name, a data frame, or an array with the columns in the order of `sources`.
@@ -361,7 +366,7 @@ class Served:
                 list(pool.map(work, starts))
         return result[:, 0] if result.shape[1] == 1 else result
 
-    def _columns(self, X: Any) -> tuple[Callable[[str], np.ndarray], int]:
+    def _columns(self, X: Columns) -> tuple[Callable[[str], np.ndarray], int]:
         if hasattr(X, "keys") or hasattr(X, "columns"):
             lacking = [name for name in self.sources if name not in (X.columns if hasattr(X, "columns") else X)]
             if lacking:
@@ -374,7 +379,7 @@ class Served:
         return (lambda name: array[:, places[name]]), len(array)
 
 
-def _key(level: Any) -> str:
+def _key(level: object) -> str:
     """What a level is known by: 1 and 1.0 are one."""
     if isinstance(level, bool | np.bool_):
         return str(bool(level))
