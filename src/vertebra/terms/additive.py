@@ -18,7 +18,8 @@ from vertebra.likelihoods.working_responses import Classes, Plain, Working
 from vertebra.tables.profile import copies_of
 from vertebra.terms.all_rows import MANY_ROWS, more_degrees, taken_to_all
 from vertebra.terms.evidence import basis_of
-from vertebra.terms.functions import DEGREE
+from vertebra.terms.choice import choose
+from vertebra.terms.families import DEGREE
 from vertebra.terms.latents import (
     MAX_EXACT,
     Data,
@@ -39,9 +40,9 @@ from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.sums import Everything, RowSums
 from vertebra.terms.term import Term, maximal, subsets
 
-# Rough functions are tried with so many rows, and so many for each of their columns, on main effects and so many of the
-# strongest pairs. Round numbers.
-ROWS_FOR_ROUGH, ROWS_PER_COLUMN, N_COMPARED = 200, 3, 4
+# Families are compared with so many rows, so many times, beside main effects and so many of the strongest pairs. Round
+# numbers.
+ROWS_FOR_LOCAL, N_CHOICES, N_COMPARED = 200, 2, 4
 # Noise of a smaller share of the variance of y is faint: single precision would show beside it.
 FAINT = 0.03
 
@@ -78,10 +79,9 @@ class _Task(NamedTuple):
     more: int  # by how much degrees are higher than usual
     report: Callable[[str], None]
 
-    def data(self, *, rough: bool) -> Data:
-        degree = DEGREE if rough else 1 if self.mains is Mains.LINES else DEGREE + self.more
-        rows = self.x, self.weight, self.n_levels, self.working
-        return data_of(*rows, rough=rough, degree=degree, idle=self.idle)
+    def data(self) -> Data:
+        degree = 1 if self.mains is Mains.LINES else DEGREE + self.more
+        return data_of(self.x, self.weight, self.n_levels, self.working, degree=degree, idle=self.idle)
 
 
 def fit_additive(
@@ -115,9 +115,9 @@ def fit_additive(
     asked = Asked(None if clusters is None else subsets(clusters), within, enough=enough)
     more = 0 if everything is None else more_degrees(everything.n_rows)
     task = _Task(x, weight, levels, working, mains, asked, idle, more, report)
-    data = task.data(rough=False)
+    data = task.data()
     start = _started(task, data)
-    data, rows = _smooth_or_rough(task, data, start)
+    rows = _with_families(task, data, start)
     structures, fit, rows = _searched_and_fitted(task, data, rows, start)
     structures = all_tested(data, structures, fit)
     if everything is not None:
@@ -162,7 +162,7 @@ def _started(task: _Task, data: Data) -> _Start:
 
         def refitted() -> tuple[Fit, Fit]:
             whole = first._replace(
-                basis=basis_of(data.systems, data.mains, max_columns=n // 2), models=[None] * len(models)
+                basis=basis_of(data.systems, data.mains, data.chosen, max_columns=n // 2), models=[None] * len(models)
             )
             # all of them first: what a likelihood learns goes with the last fit
             whole = reweighted(data, whole, 2 * N_REWEIGHTINGS)
@@ -180,41 +180,23 @@ def _started(task: _Task, data: Data) -> _Start:
     return _Start(first.f, first.variance, basis.terms, stay)
 
 
-def _smooth_or_rough(task: _Task, data: Data, start: _Start) -> tuple[Data, list[RowSums]]:
-    """The data with smooth functions, or with rough ones where there are rows enough and evidence is for them."""
+def _with_families(task: _Task, data: Data, start: _Start) -> list[RowSums]:
+    """The rows, with the functions that evidence is for: of every input by itself, and of the strongest pairs."""
     rows = data.rows(start.f, start.variance)
-    if np.count_nonzero(task.weight) < ROWS_FOR_ROUGH or task.mains is Mains.LINES:
-        return data, rows
-    task.report("comparing smooth and rough functions")
-    rough = task.data(rough=True)
-    along_ranks = rough.rows(start.f, start.variance)
-    return (rough, along_ranks) if _is_rough(rows, along_ranks, task.asked.terms) else (data, rows)
-
-
-def _is_rough(smooth: list[RowSums], rough: list[RowSums], terms: Sequence[Term] | None) -> bool:
-    """Whether rough functions have the higher evidence, with the main effects and the strongest pairs, or some terms.
-
-    Where they are compared, the rough rows learn whether their noise is faint.
-    """
-    gain = 0.0
-    for one, other in zip(smooth, rough, strict=True):
-        n_columns = sum(system.table.shape[1] for system in other.systems if system.is_rough)
-        if one.is_constant or not 0 < n_columns < one.n / ROWS_PER_COLUMN:
-            continue
-        compared = strongest(one, N_COMPARED) if terms is None else terms
-        compared = [t for t in compared if all(one.systems[i].is_alive for i in t)]
-        smoothly = _smoothly(one, compared).posterior
-        other.faint = smoothly.noise_variance < FAINT * one.square / one.total
-        gain += model_of(other, compared).posterior.log_evidence - smoothly.log_evidence
-    return gain > 0.0
-
-
-def _smoothly(rows: RowSums, terms: Sequence[Term]) -> Model:
-    """A smooth model, of many rows with the degrees that terms end with: what lower ones leave out speaks for rough."""
-    if rows.n < MANY_ROWS / 2:
-        return model_of(rows, terms)
-    basis = basis_of(rows.systems, terms)
-    return fit_basis(rows, basis, before=None, many=MAX_EXACT, n_rounds=2, tolerance=ON_THE_WAY)
+    if np.count_nonzero(task.weight) < ROWS_FOR_LOCAL or task.mains is Mains.LINES:
+        return rows
+    task.report("choosing the functions of every input")
+    for _ in range(N_CHOICES):
+        models = []
+        for each in rows:
+            if each.is_constant:
+                continue
+            compared = strongest(each, N_COMPARED) if task.asked.terms is None else task.asked.terms
+            model = model_of(each, [t for t in compared if all(each.systems[i].is_alive for i in t)])
+            each.faint = model.posterior.noise_variance < FAINT * each.square / each.total
+            models.append(model)
+        data.chosen.update(choose(models, data.mains))
+    return rows
 
 
 def _searched_and_fitted(

@@ -33,10 +33,12 @@ def taken_to_all(
     everything.begin(repr([(block.term, block.index.tolist()) for block in basis.blocks]))
     if acting := sorted({i for term in basis.terms for i in term}):
         systems = centred_on(everything, data.systems, acting)
-        data = Data(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], data.working)
+        data = data._replace(
+            systems=systems, values=[system.at(column) for system, column in zip(systems, x.T, strict=True)]
+        )
         more = more_degrees(everything.n_rows)
         total = {order: degree + more for order, degree in TOTAL_DEGREE.items()}
-        basis = basis_of(systems, basis.terms, total, sizes=basis.sizes, max_columns=most_columns(rows[0].n))
+        basis = basis_of(systems, basis.terms, data.chosen, total, sizes=basis.sizes, max_columns=most_columns(rows[0].n))
     passes = _Passes(data, basis, [each.faint for each in rows], everything)
     if data.is_gaussian:
         rows = passes.rows(fit.models, data.working.start[0])
@@ -68,7 +70,7 @@ class _Passes:
 
         known = None if data.is_gaussian else working.responses(*at_rows(data, models))[k].noise_variance
         source = Streamed(data.systems, self.everything, respond)
-        return RowSums(data.systems, source, known, blocks=self.basis.blocks, faint=self.faint[k])
+        return RowSums(data.systems, source, known, data.chosen, blocks=self.basis.blocks, faint=self.faint[k])
 
     def reweighted(self, models: list[Model | None]) -> tuple[list[Model | None], list[RowSums]]:
         """The models at the mode of all rows, and their rows: each round is a pass."""

@@ -19,7 +19,8 @@ from scipy.linalg import cho_solve, solve_triangular
 from scipy.linalg.lapack import get_lapack_funcs
 from scipy.optimize import minimize
 
-from vertebra.terms.functions import System, Values, columns, products
+from vertebra.terms.families import Family
+from vertebra.terms.functions import Families, System, Values, columns, products, usual_families
 from vertebra.terms.term import Term
 
 # The highest total degree of a term by its order, the most columns of one term, and of all before these are lowered.
@@ -46,6 +47,11 @@ ROUGH_SHARE, ROUGH_DECAY = 0.05, 0.4
 (_POTRI,) = get_lapack_funcs(("potri",), dtype=np.float64)
 
 
+def decay(alpha: Float[np.ndarray, " i"] | float, steps: Float[np.ndarray, "m i"]) -> Float[np.ndarray, "m i"]:
+    """log d(α, k) of so many degrees above the first."""
+    return np.logaddexp(math.log(1.0 - ROUGH_SHARE) - steps * alpha, math.log(ROUGH_SHARE) - ROUGH_DECAY * steps * alpha)
+
+
 class Block(NamedTuple):
     """The columns of one term: for each, the places of its functions in the inputs' systems."""
 
@@ -58,15 +64,18 @@ class Block(NamedTuple):
         return self.term, self.index.tobytes()
 
 
-def columns_of(blocks: Sequence[Block], values: Values) -> Float[np.ndarray, "n m"]:
+def columns_of(blocks: Sequence[Block], values: Values, dtype: type = np.float64) -> Float[np.ndarray, "n m"]:
     """The columns of all blocks, from the values of every input's functions."""
-    return np.concatenate([columns(values, block.term, block.index) for block in blocks], axis=1)
+    return np.concatenate([columns(values, block.term, block.index, dtype) for block in blocks], axis=1)
 
 
 def places_of(blocks: Sequence[Block]) -> list[slice]:
     """Where the columns of each lie among those of all."""
     ends = np.cumsum([0, *(len(block.index) for block in blocks)])
     return [slice(a, b) for a, b in itertools.pairwise(ends)]
+
+
+NO_CHOICE: Mapping[Term, Families] = {}
 
 
 class Basis(NamedTuple):
@@ -77,7 +86,7 @@ class Basis(NamedTuple):
 
     def __call__(self, values: Values) -> Float[np.ndarray, "n columns"]:
         """Φ without the constant, from the values of every input's functions."""
-        return columns_of(self.blocks, values) if self.blocks else np.zeros((len(values[0]), 0))
+        return columns_of(self.blocks, values) if self.blocks else np.zeros((len(values[0].left), 0))
 
     @property
     def slices(self) -> list[slice]:
@@ -92,6 +101,14 @@ class Basis(NamedTuple):
     def terms(self) -> tuple[Term, ...]:
         return tuple(block.term for block in self.blocks)
 
+    def is_local(self, block: Block) -> bool:
+        """Whether functions of a block are local."""
+        return any(
+            Family(f).is_local
+            for axis, i in enumerate(block.term)
+            for f in np.unique(self.systems[i].family[block.index[:, axis]])
+        )
+
     @property
     def sizes(self) -> dict[Term, int]:
         """Numbers of columns, by term."""
@@ -101,6 +118,7 @@ class Basis(NamedTuple):
 def basis_of(
     systems: Sequence[System],
     terms: Iterable[Term],
+    chosen: Mapping[Term, Families] = NO_CHOICE,
     total_degree: Mapping[int, int] = TOTAL_DEGREE,
     sizes: Mapping[Term, int] | None = None,
     term_columns: int = TERM_COLUMNS,
@@ -108,15 +126,16 @@ def basis_of(
 ) -> Basis:
     """The basis of some terms up to a total degree by order, lower where there would be very many columns.
 
-    Terms with a rough input have a number of columns by order, or that given in `sizes`.
+    Terms with local functions have a number of columns by order, or that given in `sizes`.
     """
     terms, sizes, blocks = tuple(terms), sizes or {}, ()
-    rough = {t for t in terms if any(systems[i].is_rough for i in t)}
+    families = {t: usual_families(systems, t, chosen) for t in terms}
+    rough = {t for t, own in families.items() if any(family.is_local for family in own)}
     for lower in range(8):
         totals = {t: max(total_degree.get(len(t), HIGHER_TOTAL) - lower, len(t) + 1) for t in terms}
         limit = max(term_columns >> lower, 4)
         limits = {t: sizes.get(t, ROUGH_COLUMNS.get(len(t), 30)) if t in rough else limit for t in terms}
-        blocks = tuple(Block(t, products(systems, t, totals[t], limits[t])) for t in terms)
+        blocks = tuple(Block(t, products(systems, t, families[t], totals[t], limits[t])) for t in terms)
         if sum(len(block.index) for block in blocks if block.term not in rough) <= max_columns:
             break
     return Basis(tuple(systems), blocks)
@@ -192,11 +211,10 @@ class Evidence:
     def _log_prior_variances(self, theta):
         """log s of every coefficient, and its derivatives in α."""
         n_terms = self.sizes.shape[1]
+        log_d = decay(theta[n_terms:-1], self.steps)
         smooth = math.log(1.0 - ROUGH_SHARE) - self.steps * theta[n_terms:-1]
-        rough = math.log(ROUGH_SHARE) - ROUGH_DECAY * self.steps * theta[n_terms:-1]
-        decay = np.logaddexp(smooth, rough)
-        slopes = -self.steps * (ROUGH_DECAY + (1.0 - ROUGH_DECAY) * np.exp(smooth - decay))
-        return self.sizes @ theta[:n_terms] + self.offset + decay.sum(axis=1), slopes
+        slopes = -self.steps * (ROUGH_DECAY + (1.0 - ROUGH_DECAY) * np.exp(smooth - log_d))
+        return self.sizes @ theta[:n_terms] + self.offset + log_d.sum(axis=1), slopes
 
     def parts(self, theta):
         """s^{1/2}, σ², L and L⁻¹ of A = S^{1/2}ΦᵀΦS^{1/2}/σ² + I, L⁻¹S^{1/2}Φᵀy/σ², and the posterior mean."""

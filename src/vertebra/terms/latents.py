@@ -11,7 +11,8 @@ from vertebra.likelihoods.gaussian_rows import Response, between
 from vertebra.likelihoods.working_responses import Plain, Working
 from vertebra.machine.threads import CHUNK
 from vertebra.terms.evidence import Basis, averaged, basis_of, with_constant
-from vertebra.terms.functions import DEGREE, System, Values, system_of
+from vertebra.terms.families import DEGREE
+from vertebra.terms.functions import At, Families, System, Values, system_of
 from vertebra.terms.model import AT_THE_END, Model, fit_basis, grown, most_columns
 from vertebra.terms.search import Asked, search
 from vertebra.terms.structure import Structure
@@ -35,8 +36,9 @@ class Data(NamedTuple):
     """The rows of a fit in memory: the functions of every input there, and the likelihood as Gaussian rows."""
 
     systems: tuple[System, ...]
-    values: list[Float[np.ndarray, "n _"]]
+    values: list[At]
     working: Working
+    chosen: dict[Term, Families]  # what functions terms are made of, as far as that was decided
 
     @property
     def is_gaussian(self) -> bool:
@@ -53,7 +55,7 @@ class Data(NamedTuple):
         return self.rows_of(self.working.responses(f, variance))
 
     def rows_of(self, responses: list[Response]) -> list[RowSums]:
-        return [RowSums.held(self.systems, self.values, *response) for response in responses]
+        return [RowSums.held(self.systems, self.values, *response, self.chosen) for response in responses]
 
 
 def data_of(
@@ -62,16 +64,15 @@ def data_of(
     n_levels: Sequence[int],
     working: Working,
     *,
-    rough: bool,
     degree: int = DEGREE,
     idle: Collection[int] = (),
 ) -> Data:
     """Rows with the functions of every input; one that is `idle` has none, as if it did not vary."""
     systems = tuple(
-        system_of(np.zeros(len(x)) if i in idle else column, weight, n, rough=rough, degree=degree)
+        system_of(np.zeros(len(x)) if i in idle else column, weight, n, degree=degree)
         for i, (column, n) in enumerate(zip(x.T, n_levels, strict=True))
     )
-    return Data(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], working)
+    return Data(systems, [system.at(column) for system, column in zip(systems, x.T, strict=True)], working, {})
 
 
 class Fit(NamedTuple):
@@ -107,14 +108,14 @@ def searched(rows: list[RowSums], asked: Asked) -> tuple[tuple[Structure, ...], 
         own = {} if model is None else model.basis.sizes
         sizes.update({t: max(n, sizes.get(t, 0)) for t, n in own.items()})
     alive = [t for t in terms if all(systems[i].is_alive for i in t)]
-    return structures, basis_of(systems, alive, sizes=sizes, max_columns=most_columns(rows[0].n)), models
+    return structures, basis_of(systems, alive, rows[0].chosen, sizes=sizes, max_columns=most_columns(rows[0].n)), models
 
 
 def models_of(
     basis: Basis, rows: list[RowSums], before: Sequence[Model | None], *, n_rounds: int, is_last: bool = True
 ) -> list[Model | None]:
     """A model of every latent function on one basis, begun where others ended."""
-    is_rough = any(system.is_rough for system in basis.systems)
+    is_rough = any(basis.is_local(block) for block in basis.blocks)
     # smooth functions from the start: where evidence has two maxima, the search must not choose
     goes_on = is_rough or not is_last or basis.n_columns > MAX_EXACT
     many = MAX_EXACT // 3 if is_rough or not is_last else MAX_EXACT
@@ -132,7 +133,7 @@ def settled(basis: Basis, rows: list[RowSums], before: Sequence[Model | None]) -
     models = models_of(basis, rows, before, n_rounds=N_ROUNDS)
     sizes = grown(models, is_last=True)
     if sizes and sizes != basis.sizes:
-        basis = basis_of(basis.systems, basis.terms, sizes=sizes, max_columns=most_columns(rows[0].n))
+        basis = basis_of(basis.systems, basis.terms, rows[0].chosen, sizes=sizes, max_columns=most_columns(rows[0].n))
         models = models_of(basis, rows, models, n_rounds=N_ROUNDS // 2)
     return basis, models
 
@@ -177,7 +178,7 @@ def at_rows(data: Data, models: Sequence[Model | None]) -> Moments:
     """f and its variance at the rows of a fit."""
     start = data.working.start
     parts = [slice(i, i + CHUNK) for i in range(0, len(start), CHUNK)]
-    each = [moments_at(models, start[part], [v[part] for v in data.values]) for part in parts]
+    each = [moments_at(models, start[part], [v.rows(part) for v in data.values]) for part in parts]
     means, variances = zip(*each, strict=True)
     return np.concatenate(means), np.concatenate(variances)
 

@@ -65,7 +65,7 @@ def model_of(
     """The model of some terms while terms are sought, by evidence, begun where another one ended."""
     if sizes is None and before is not None:
         sizes = before.basis.sizes
-    basis = basis_of(rows.systems, by_order(set(terms)), MODEL_DEGREE, sizes, MODEL_COLUMNS, most_columns(rows.n))
+    basis = basis_of(rows.systems, by_order(set(terms)), rows.chosen, MODEL_DEGREE, sizes, MODEL_COLUMNS, most_columns(rows.n))
     return fit_basis(rows, basis, before=before, many=MANY_COLUMNS, n_rounds=2, tolerance=ON_THE_WAY)
 
 
@@ -124,10 +124,10 @@ def grown(models: Sequence[Model | None], *, is_last: bool) -> dict[Term, int]:
     for model in models:
         if model is None:
             continue
-        sizes, known, systems = model.basis.sizes, model.known, model.rows.systems
+        sizes, known = model.basis.sizes, model.known
         room = min(MOST_OF_ALL, model.rows.n / ROWS_PER_COLUMN) - model.basis.n_columns
         for block, place in zip(model.basis.blocks, model.basis.slices, strict=True):
-            if len(block.term) > 1 and any(systems[i].is_rough for i in block.term):
+            if len(block.term) > 1 and model.basis.is_local(block):
                 own = float(np.sum(model.posterior.mean[place] ** 2)) / model.evidence.scale
                 used[block.term] = max(used.get(block.term, 0.0), float(known[place].mean()))
                 energy[block.term] = max(energy.get(block.term, 0.0), own)

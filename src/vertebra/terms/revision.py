@@ -53,7 +53,7 @@ def with_what_evidence_wants(data: Data, fit: Fit, earlier: Sequence[Term]) -> F
 
 def _fitted(data: Data, near: Fit, terms: Iterable[Term], sizes: Mapping[Term, int]) -> Fit:
     """A fit of some terms, rough ones of so many columns, from where another fit is."""
-    basis = basis_of(data.systems, by_order(terms), sizes=sizes, max_columns=most_columns(len(near.f)))
+    basis = basis_of(data.systems, by_order(terms), data.chosen, sizes=sizes, max_columns=most_columns(len(near.f)))
     return reweighted(data, near._replace(basis=basis), N_REWEIGHTINGS)
 
 

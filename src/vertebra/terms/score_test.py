@@ -15,9 +15,10 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, logsumexp
 
 from vertebra.terms.evidence import Block, places_of
-from vertebra.terms.functions import SEEN, System, products
+from vertebra.terms.functions import SEEN, products, usual_families
 from vertebra.terms.model import Model
 from vertebra.terms.structure import Score
+from vertebra.terms.sums import RowSums
 from vertebra.terms.term import Term
 
 # The highest total degree of the products that a test looks at, by order: low, so that its power is not spread thin.
@@ -46,14 +47,14 @@ def score_tests(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
     elif len(terms) > MAX_TESTS and len(terms[0]) == 2:
         inputs = sorted({i for term in terms for i in term})
         terms = largest_scores(model, inputs, MAX_TESTS, wanted=terms)
-    blocks = [block_tested(model.rows.systems, term) for term in terms]
+    blocks = [block_tested(model.rows, term) for term in terms]
     return dict(zip(terms, _scores(model, blocks), strict=True))
 
 
 def own_score_tests(model: Model, terms: Sequence[Term] | None = None) -> dict[Term, Score]:
     """The tests of terms of the model, each against the others with their hyper-parameters."""
     terms = model.basis.terms if terms is None else terms
-    blocks = [block_tested(model.rows.systems, term) for term in terms]
+    blocks = [block_tested(model.rows, term) for term in terms]
     return dict(zip(terms, _scores(model, blocks, without_own=True), strict=True))
 
 
@@ -71,30 +72,13 @@ def _freedom(model: Model) -> float:
 
 
 def _score_test(model: Model, block: Block, freedom: float, without_own: bool) -> Score:
-    """u = Cᵀ V⁻¹ y and its variance Λ, from products: V⁻¹ = (I − ΦΣΦᵀ/σ²)/σ².
-
-    A term of the model is tested against the others: their posterior is that given v_T = 0.
-    """
-    rows, posterior, systems = model.rows, model.posterior, model.rows.systems
-    variance = posterior.noise_variance
+    """The test of one block, its products weighted towards smooth ones."""
+    systems = model.rows.systems
     cost = np.sum([systems[i].cost[block.index[:, axis]] - 1.0 for axis, i in enumerate(block.term)], axis=0)
     offset = np.sum([systems[i].offset[block.index[:, axis]] for axis, i in enumerate(block.term)], axis=0)
     smooth = np.exp(0.5 * (offset - cost))  # W^{1/2}
-    beside = smooth[:, None] * rows.gram([block], model.basis.blocks) / variance
-    own = smooth[:, None] * rows.gram([block], [block]) * smooth / variance
-    out = np.zeros(model.basis.n_columns, dtype=bool)
-    if without_own:
-        for part, place in zip(model.basis.blocks, model.basis.slices, strict=True):
-            out[place] = part.term == block.term
-        beside[:, out] = 0.0
-    explained = beside @ posterior.root
-    u = smooth * rows.cross([block]) / variance - beside @ posterior.mean
-    information = own - explained @ explained.T
-    if out.any():
-        root = posterior.root[out] / posterior.prior_sd[out, None]
-        shared = np.linalg.solve(root @ root.T, root @ explained.T)
-        information = information + (explained @ root.T) @ shared
-        u = u + shared.T @ (posterior.mean[out] / posterior.prior_sd[out])
+    u, information = given_the_rest(model, block, without_own=without_own)
+    u, information = smooth * u, smooth[:, None] * information * smooth
     values, vectors = np.linalg.eigh(0.5 * (information + information.T))
     real = values > ROUNDING * max(values.max(initial=0.0), TINY)
     values, rotated = values[real], (vectors.T @ u)[real]
@@ -102,6 +86,33 @@ def _score_test(model: Model, block: Block, freedom: float, without_own: bool) -
         return Score(1.0, 0.0)
     p_value = chi_square_tail(values, float(rotated @ rotated), freedom)
     return Score(p_value, _log_bayes_factor(values, rotated))
+
+
+def given_the_rest(
+    model: Model, block: Block, *, without_own: bool
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m m"]]:
+    """u = Cᵀ V⁻¹ y and its variance Λ, from products: V⁻¹ = (I − ΦΣΦᵀ/σ²)/σ².
+
+    `without_own`, a term of the model is seen against the others: their posterior is that given v_T = 0.
+    """
+    rows, posterior = model.rows, model.posterior
+    variance = posterior.noise_variance
+    beside = rows.gram([block], model.basis.blocks) / variance
+    own = rows.gram([block], [block]) / variance
+    out = np.zeros(model.basis.n_columns, dtype=bool)
+    if without_own:
+        for part, place in zip(model.basis.blocks, model.basis.slices, strict=True):
+            out[place] = part.term == block.term
+        beside[:, out] = 0.0
+    explained = beside @ posterior.root
+    u = rows.cross([block]) / variance - beside @ posterior.mean
+    information = own - explained @ explained.T
+    if out.any():
+        root = posterior.root[out] / posterior.prior_sd[out, None]
+        shared = np.linalg.solve(root @ root.T, root @ explained.T)
+        information = information + (explained @ root.T) @ shared
+        u = u + shared.T @ (posterior.mean[out] / posterior.prior_sd[out])
+    return u, information
 
 
 def _log_bayes_factor(values: Float[np.ndarray, " k"], rotated: Float[np.ndarray, " k"]) -> float:
@@ -116,7 +127,7 @@ def _log_bayes_factor(values: Float[np.ndarray, " k"], rotated: Float[np.ndarray
 def joint_p_value(model: Model, terms: Sequence[Term]) -> float:
     """The test that none of some terms is there, by their few smoothest products, every term with the same say."""
     rows, posterior = model.rows, model.posterior
-    blocks = [Block(t, block_tested(rows.systems, t).index[:N_JOINT]) for t in terms]
+    blocks = [Block(t, block_tested(rows, t).index[:N_JOINT]) for t in terms]
     rows.learn_products(blocks, blocks)
     rows.learn_products(blocks, model.basis.blocks)
     beside = rows.gram(blocks, model.basis.blocks)
@@ -133,9 +144,11 @@ def joint_p_value(model: Model, terms: Sequence[Term]) -> float:
     return chi_square_tail(values, float(np.sum((scale * u) ** 2)), _freedom(model))
 
 
-def block_tested(systems: Sequence[System], term: Term) -> Block:
+def block_tested(rows: RowSums, term: Term) -> Block:
     """The products of a term that its test looks at."""
-    index = products(systems, term, TEST_DEGREE.get(len(term), len(term) + 1), TEST_COLUMNS)
+    systems = rows.systems
+    families = usual_families(systems, term, rows.chosen)
+    index = products(systems, term, families, TEST_DEGREE.get(len(term), len(term) + 1), TEST_COLUMNS)
     seen = np.all([systems[i].kind[index[:, axis]] == SEEN for axis, i in enumerate(term)], axis=0)
     return Block(term, index[seen])
 
@@ -170,10 +183,10 @@ def _residual_sums(model: Model, left: Sequence[int], right: Sequence[int]) -> F
     rows, k = model.rows, TEST_DEGREE[2] - 1
 
     def smoothest(values, inputs):
-        flat = np.zeros((len(values[inputs[0]]), len(inputs), k))
+        flat = np.zeros((len(values[inputs[0]].left), len(inputs), k))
         for place, i in enumerate(inputs):
             own = rows.systems[i].of(SEEN)[:k]
-            flat[:, place, : len(own)] = values[i][:, own]
+            flat[:, place, : len(own)] = values[i].of(own)
         return flat.reshape(len(flat), -1)
 
     def products_of(values, y, weight):
@@ -196,11 +209,11 @@ def _costs(model: Model, inputs: Sequence[int]) -> Float[np.ndarray, "l k"]:
 def _energies(model: Model, inputs: Sequence[int]) -> dict[int, float]:
     """The scores of some inputs by themselves, all at once: Σ W u² of the functions that a test looks at, over Σ W."""
     rows = model.rows
-    places = [block_tested(rows.systems, (i,)).index[:, 0] for i in inputs]
+    places = [block_tested(rows, (i,)).index[:, 0] for i in inputs]
 
     def products_of(values, y, weight):
         residual = weight * (y - model.at(values))
-        return [np.concatenate([residual @ values[i][:, own] for i, own in zip(inputs, places, strict=True)])]
+        return [np.concatenate([residual @ values[i].of(own) for i, own in zip(inputs, places, strict=True)])]
 
     (sums,) = rows.source.total(products_of)
     ends = np.cumsum([0, *(len(own) for own in places)])

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+from vertebra.terms.choice import choose
 from vertebra.terms.evidence import MAX_COLUMNS
 from vertebra.terms.model import Model, model_of, with_room
 from vertebra.terms.score_test import MAX_TESTS, joint_p_value, largest_scores, own_score_tests, score_tests
@@ -201,6 +202,7 @@ def _add_while(model: Model, candidates: Sequence[Term], tests: Tests, level: Le
         if not new:
             break
         new = sorted(new, key=lambda t: found[t].p_value)[: max(BATCH, int(BATCH_SHARE * len(new)))]
+        model.rows.chosen.update(choose([model], [t for t in new if len(t) > 1 and t not in model.rows.chosen]))
         model = with_room(model_of(model.rows, {*model.basis.terms, *subsets(new)}, before=model))
     return model
 

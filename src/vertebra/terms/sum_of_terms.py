@@ -108,7 +108,7 @@ class SumOfTerms(NamedTuple):
             own = np.ones((len(points), 1))
             if piece:
                 term, index = blocks[piece - 1]
-                values = {i: self.basis.systems[i](points[:, axis]) for axis, i in enumerate(term)}
+                values = {i: self.basis.systems[i].at(points[:, axis]) for axis, i in enumerate(term)}
                 own = columns(values, term, index)
             return np.append(own.T, np.zeros((1, len(points))), axis=0)
 

@@ -15,7 +15,8 @@ from jaxtyping import Float
 
 from vertebra.machine.threads import CHUNK, Sums, added, cores
 from vertebra.terms.evidence import Basis, Block, Products, columns_of, places_of
-from vertebra.terms.functions import System, Values, columns
+from vertebra.terms.functions import At, Families, System, Values, columns
+from vertebra.terms.term import Term
 
 # Multiplications from which products of rough functions are in single precision: so many take some tenths of a second.
 MUCH_WORK = 3e9
@@ -45,7 +46,7 @@ class Source(Protocol):
 class Held:
     """Rows in memory."""
 
-    def __init__(self, values: Sequence[Float[np.ndarray, "n _"]], y: Vector, weight: Vector):
+    def __init__(self, values: Sequence[At], y: Vector, weight: Vector):
         self.values, self.y, self.weight = values, y, weight
         self.near = float(weight @ y / weight.sum())
 
@@ -53,7 +54,7 @@ class Held:
         """The values of the functions, y and the weights, some rows at a time."""
         for start in range(0, len(self.y), CHUNK):
             part = slice(start, start + CHUNK)
-            yield [v[part] for v in self.values], self.y[part], self.weight[part]
+            yield [v.rows(part) for v in self.values], self.y[part], self.weight[part]
 
     def total(self, work: Work) -> Sums:
         return added(lambda chunk: work(*chunk), self.chunks(), 1 if len(self.y) < ROWS_FOR_THREADS else cores())
@@ -128,11 +129,11 @@ class LazyValues:
 
     def __init__(self, systems: Sequence[System], x: Float[np.ndarray, "n p"]):
         self.systems, self.x = systems, x
-        self._known: dict[int, np.ndarray] = {}
+        self._known: dict[int, At] = {}
 
-    def __getitem__(self, i: int) -> Float[np.ndarray, "n _"]:
+    def __getitem__(self, i: int) -> At:
         if i not in self._known:
-            self._known[i] = self.systems[i](self.x[:, i])
+            self._known[i] = self.systems[i].at(self.x[:, i])
         return self._known[i]
 
     def __len__(self) -> int:
@@ -151,11 +152,13 @@ class RowSums:
         systems: Sequence[System],
         source: Source,
         noise_variance: float | None = None,
+        chosen: dict[Term, Families] | None = None,
         *,
         blocks: Sequence[Block] = (),
         faint: bool = False,
     ):
         self.systems, self.source = tuple(systems), source
+        self.chosen: dict[Term, Families] = {} if chosen is None else chosen
         self.noise_variance, self.faint = noise_variance, faint
         self._means: dict[tuple, np.ndarray] = {}
         self._crosses: dict[tuple, np.ndarray] = {}
@@ -166,13 +169,14 @@ class RowSums:
     def held(
         cls,
         systems: Sequence[System],
-        values: Sequence[Float[np.ndarray, "n _"]],
+        values: Sequence[At],
         y: Vector,
         weight: Vector,
         noise_variance: float | None = None,
+        chosen: dict[Term, Families] | None = None,
     ) -> "RowSums":
         """The sums over rows in memory."""
-        return cls(systems, Held(values, y, weight), noise_variance)
+        return cls(systems, Held(values, y, weight), noise_variance, chosen)
 
     def _summarise(self, blocks: Sequence[Block]) -> None:
         """How many rows there are, y's mean and spread; and in the same pass all products of some blocks."""
@@ -183,7 +187,7 @@ class RowSums:
             facts = [np.count_nonzero(weight > 0), weight.sum(), weight @ away, weight @ away**2]
             return [np.array(facts, dtype=np.float64), *self._sums(blocks, blocks, values, y, weight, dtype)]
 
-        dtype = np.float32 if self._is_rough and not self.faint else np.float64
+        dtype = np.float64
         self._take(blocks, self.source.total(work))
 
     def _take(self, blocks: Sequence[Block], sums: Sums) -> None:
@@ -205,10 +209,6 @@ class RowSums:
         return rows
 
     @property
-    def _is_rough(self) -> bool:
-        return any(system.is_rough for system in self.systems)
-
-    @property
     def is_constant(self) -> bool:
         return math.sqrt(self.square / self.total) <= ROUNDING * max(abs(self.mean_y), 1e-300)
 
@@ -218,16 +218,14 @@ class RowSums:
         """Sums over some rows: Σwφ and Σw(y − near)φ of the left blocks, and Σwφφᵀ with the right ones."""
         if not left:
             return []
-        inputs = {i for block in (*left, *right) for i in block.term}
-        values = {i: values[i].astype(dtype, copy=False) for i in inputs}
         root, away = np.sqrt(weight).astype(dtype), (y - self.source.near).astype(dtype)
-        one = columns_of(left, values)
+        one = columns_of(left, values, dtype)
         one *= root[:, None]
         sums = [root @ one, (root * away) @ one]
         if not right:
             return sums
         # a product with itself is half the work
-        other = one if left is right else columns_of(right, values) * root[:, None]
+        other = one if left is right else columns_of(right, values, dtype) * root[:, None]
         return [*sums, one.T @ other]
 
     def _keep(self, left: Sequence[Block], right: Sequence[Block], *sums: np.ndarray) -> None:
@@ -263,7 +261,7 @@ class RowSums:
         # Rough functions in single precision where there is much to do: its error, over a noise that is not faint, is
         # far below the prior's precision of 1.
         work = math.prod(sum(len(b.index) for b in side) for side in (news, others)) * self.n
-        dtype = np.float32 if work > MUCH_WORK and self._is_rough and not self.faint else np.float64
+        dtype = np.float32 if work > MUCH_WORK and not self.faint else np.float64
         self._keep(news, others, *self.source.total(lambda *rows: self._sums(news, others, *rows, dtype=dtype)))
 
     def learn_squares(self, blocks: Sequence[Block]) -> None:

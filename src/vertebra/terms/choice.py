@@ -1,0 +1,98 @@
+"""Which family of functions a term is made of, chosen by evidence given the rest of the model.
+
+With the noise and the other terms as they are, the evidence of a term's coefficients under a prior needs no more than
+the score u and its variance Λ of that term's columns (`score_test`): ½ Σ (t r²/(1 + t λ) − log(1 + t λ)), λ and r those
+of S^{1/2}ΛS^{1/2} and S^{1/2}u, at the best size t and smoothness.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from vertebra.terms.evidence import (
+    LINK_LOG_VARIANCE,
+    LINK_SMOOTHNESS,
+    LOG_VARIANCE,
+    SMOOTHNESS,
+    TOTAL_DEGREE,
+    Block,
+    decay,
+)
+from vertebra.terms.families import Family
+from vertebra.terms.functions import SEEN, Families, System, products, usual_families
+from vertebra.terms.model import Model
+from vertebra.terms.score_test import given_the_rest
+from vertebra.terms.term import Term
+
+# Columns that families are compared by, by order; a round number.
+N_COLUMNS = {1: 40, 2: 60, 3: 60}
+# Sizes t and smoothnesses α that are tried.
+SIZES = np.geomspace(1e-5, 1e3, 25)
+# What a family must gain in log evidence to be preferred to smooth functions.
+SMOOTHER = float(__import__("os").environ.get("SMOOTHER","3"))
+SMOOTHNESSES = (0.5, 1.0, 2.0, 3.0, 5.0)
+
+
+def choose(models: Sequence[Model | None], terms: Iterable[Term]) -> dict[Term, Families]:
+    """The families of highest evidence of some terms, in the model or not, over all latent functions."""
+    models = [model for model in models if model is not None]
+    wanted = {term: _candidates(models[0], term) for term in terms} if models else {}
+    wanted = {term: each for term, each in wanted.items() if len(each) > 1}
+    blocks = {
+        (term, families): _block(models[0].rows.systems, term, families)
+        for term, each in wanted.items()
+        for families in each
+    }
+    gains = dict.fromkeys(blocks, 0.0)
+    for model in models:
+        model.rows.learn_squares(list(blocks.values()))
+        model.rows.learn_products(list(blocks.values()), model.basis.blocks)
+        for name, block in blocks.items():
+            gains[name] += _gain(model, block)
+
+    def worth(term: Term, families: Families) -> float:
+        return gains[term, families] + SMOOTHER * sum(family is Family.SMOOTH for family in families) / len(families)
+
+    return {term: max(each, key=lambda families: worth(term, families)) for term, each in wanted.items()}
+
+
+def _candidates(model: Model, term: Term) -> list[Families]:
+    systems, chosen = model.rows.systems, model.rows.chosen
+    own = [systems[i].families or (Family.ANY,) for i in term]
+    if len(term) == 1:
+        return [(family,) for family in own[0]]
+    usual = tuple(usual_families(systems, (i,), chosen)[0] for i in term)
+    found = [usual_families(systems, term, chosen), usual]
+    for family in Family:
+        found.append(tuple(family if family in each else each[-1] if Family.LEVELS in each else u for each, u in zip(own, usual, strict=True)))
+    return list(dict.fromkeys(f for f in found if all(a in b for a, b in zip(f, own, strict=True))))
+
+
+def _block(systems: Sequence[System], term: Term, families: Families) -> Block:
+    index = products(systems, term, families, TOTAL_DEGREE.get(len(term), len(term) + 1), N_COLUMNS.get(len(term), 60))
+    seen = np.all([systems[i].kind[index[:, axis]] == SEEN for axis, i in enumerate(term)], axis=0)
+    return Block(term, index[seen])
+
+
+def _gain(model: Model, block: Block) -> float:
+    """The log evidence of the block's term over that of the model without it."""
+    systems, scale = model.rows.systems, model.evidence.scale
+    u, information = given_the_rest(model, block, without_own=True)
+    steps = np.stack([systems[i].cost[block.index[:, axis]] - 1.0 for axis, i in enumerate(block.term)], axis=1)
+    offset = np.sum([systems[i].offset[block.index[:, axis]] for axis, i in enumerate(block.term)], axis=0)
+    is_link = model.rows.noise_variance is not None
+    centre, spread = LINK_LOG_VARIANCE[min(len(block.term), 2)] if is_link else LOG_VARIANCE
+    mean, sd = LINK_SMOOTHNESS if is_link else SMOOTHNESS
+    t = scale * SIZES
+    beside = -0.5 * ((np.log(SIZES) - centre) / spread) ** 2
+    best = -math.inf
+    for alpha in SMOOTHNESSES if steps.any() else (mean,):
+        root = np.exp(0.5 * (offset + decay(alpha, steps).sum(axis=1)))
+        values, vectors = np.linalg.eigh(root[:, None] * information * root)
+        values, rotated = np.maximum(values, 0.0), vectors.T @ (root * u)
+        each = 0.5 * np.sum(t[:, None] * rotated**2 / (1.0 + t[:, None] * values) - np.log1p(t[:, None] * values), axis=1)
+        best = max(best, float(np.max(each + beside)) - 0.5 * ((alpha - mean) / sd) ** 2)
+    return best

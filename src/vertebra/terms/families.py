@@ -1,0 +1,165 @@
+"""Families of functions of one number, tabulated at its knots: bounded, and none wider than what its values support.
+
+A number is read on a scale that outliers cannot stretch (`scale_of`). On it a family is a process: the functions are
+its principal ones under the marginal, centred and orthonormal, their prior variances its eigenvalues. `SMOOTH` is the
+flat limit of the Gaussian kernel, polynomials, whose variances decay as fast as evidence says; `MATERN` and `BROWNIAN`
+are ever rougher, and local: away from rows they go back to zero. `LEVELS` tells values of a discrete number apart as if
+they had no order. Between two knots functions are lines.
+"""
+
+import enum
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from vertebra.tables.profile import at_equal_ranks
+
+# The highest degree of polynomials, unless very many rows ask for more (`all_rows`); a round number.
+DEGREE = 12
+# Knots of a number at equal steps of rank, and between its outer quantiles at equal steps of its value: lines between
+# so many are off by 10⁻⁵ of a curve's second derivative.
+KNOTS_BY_RANK, KNOTS_BY_VALUE = 193, 65
+# Values beyond these quantiles are one place on the half of the scale that goes by value.
+OUTER = 0.005
+# The scale is the value itself where none lies further from the mean than so many sds, as for a uniform input (1.7) and
+# not for a Gaussian one, and no gap between two values is wider than this share of the range; else half goes by rank.
+SHORT_TAILS, WIDE_GAP = 2.2, 0.2
+# Local functions of an input, and the rows there must be for each. Round numbers.
+N_LOCAL, ROWS_PER_LOCAL = 40, 8
+# Eigenvalues smaller beside the first are rounding.
+ROUNDING = 1e-10
+
+
+class Family(enum.IntEnum):
+    """Of what process a function is; `ANY`: of all."""
+
+    ANY = -1
+    SMOOTH = 0
+    MATERN = 1
+    MATERN32 = 2
+    BROWNIAN = 3
+    LEVELS = 4
+
+    @property
+    def is_local(self) -> bool:
+        return self in (Family.MATERN, Family.MATERN32, Family.BROWNIAN)
+
+
+# Lengths of kernels on a scale of width 2.
+LENGTHS = {Family.MATERN: 0.5, Family.MATERN32: 0.5}
+
+
+class Functions(NamedTuple):
+    """Functions at the knots, with their degrees and the logarithms of their prior variances beside the first's."""
+
+    table: Float[np.ndarray, "g r"]
+    cost: Int[np.ndarray, " r"]
+    offset: Float[np.ndarray, " r"]
+    family: Int[np.ndarray, " r"]
+
+
+def knots_of(
+    value: Float[np.ndarray, " n"], mass: Float[np.ndarray, " n"], distinct: Float[np.ndarray, " d"]
+) -> Float[np.ndarray, " g"]:
+    """All values where they are few, else quantiles, and between the outer ones steps of equal width."""
+    if len(distinct) <= KNOTS_BY_RANK + KNOTS_BY_VALUE:
+        return distinct
+    by_rank = np.unique(at_equal_ranks(value, mass, KNOTS_BY_RANK))
+    low, high = np.quantile(value, [OUTER, 1.0 - OUTER], weights=mass, method="inverted_cdf")
+    # a heap of equal values must not hide the others: its share of the knots goes to distinct values
+    spare = max(KNOTS_BY_RANK - len(by_rank), 2)
+    others = np.quantile(distinct, np.linspace(0.0, 1.0, spare), method="nearest")
+    return np.unique(np.concatenate([by_rank, np.linspace(low, high, KNOTS_BY_VALUE), others]))
+
+
+def mass_at(
+    knots: Float[np.ndarray, " g"], value: Float[np.ndarray, " n"], mass: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " g"]:
+    """The mass of the rows, that of a row between two knots shared by them: means of functions are exact by it."""
+    place = np.interp(value, knots, np.arange(len(knots)))
+    left = np.clip(place.astype(int), 0, max(len(knots) - 2, 0))
+    share = place - left
+    right = np.minimum(left + 1, len(knots) - 1)
+    return np.bincount(left, mass * (1.0 - share), len(knots)) + np.bincount(right, mass * share, len(knots))
+
+
+def scale_of(
+    knots: Float[np.ndarray, " g"], value: Float[np.ndarray, " n"], mass: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " g"]:
+    """Where the knots lie in [−1, 1]: by value, or half by value between the outer quantiles and half by rank."""
+    mean = mass @ value
+    sd = np.sqrt(mass @ (value - mean) ** 2)
+    span = knots[-1] - knots[0]
+    if np.abs(value - mean).max() <= SHORT_TAILS * sd and np.diff(knots).max(initial=0.0) <= WIDE_GAP * span:
+        return 2.0 * (knots - knots[0]) / span - 1.0
+    low, high = np.quantile(value, [OUTER, 1.0 - OUTER], weights=mass, method="inverted_cdf")
+    if high <= low:
+        low, high = knots[0], knots[-1]
+    at = np.clip((knots - low) / (high - low), 0.0, 1.0)
+    order = np.argsort(value, kind="stable")
+    upto = np.concatenate([[0.0], np.cumsum(mass[order])])
+    ordered = value[order]
+    rank = 0.5 * (upto[np.searchsorted(ordered, knots, "left")] + upto[np.searchsorted(ordered, knots, "right")])
+    rank = (rank - rank[0]) / (rank[-1] - rank[0])
+    return at + rank - 1.0
+
+
+def functions_of(
+    u: Float[np.ndarray, " g"], m: Float[np.ndarray, " g"], n_rows: int, degree: int, *, is_discrete: bool
+) -> list[Functions]:
+    """The functions of every family at knots that lie at u and have the mass m."""
+    most = min(N_LOCAL, int(np.count_nonzero(m)) - 1, n_rows // ROWS_PER_LOCAL)
+    found = [_polynomials(u, m, degree)]
+    if most >= 2:
+        found += [_principal(_covariance(u, family), m, most, family) for family in (*LENGTHS, Family.BROWNIAN)]
+        if is_discrete:
+            found.append(_principal(np.eye(len(u)), m, len(u) - 1, Family.LEVELS))
+    return found
+
+
+def _polynomials(u, m, degree: int) -> Functions:
+    """Orthonormal under m, mean zero; no more than the knots that have rows can tell apart."""
+    degree = min(degree, int(np.count_nonzero(m)) - 1)
+    vander = np.polynomial.legendre.legvander(u, degree)
+    upper = np.asarray(np.linalg.qr(np.sqrt(m)[:, None] * vander, mode="r"))
+    # a degree that rounding cannot tell from the lower ones is left out
+    kept = int(np.argmin(np.append(np.abs(np.diag(upper)) > 1e-6, False)))
+    upper = upper[:kept, :kept]
+    table = (vander[:, :kept] @ (np.linalg.inv(upper) * np.sign(np.diag(upper))))[:, 1:]
+    r = table.shape[1]
+    return Functions(table, np.arange(1, r + 1), np.zeros(r), np.full(r, Family.SMOOTH))
+
+
+def _covariance(u, family: Family) -> Float[np.ndarray, "g g"]:
+    away = np.abs(u[:, None] - u[None, :])
+    match family:
+        case Family.MATERN:
+            t = np.sqrt(5.0) * away / LENGTHS[family]
+            return (1.0 + t + t**2 / 3.0) * np.exp(-t)
+        case Family.MATERN32:
+            t = np.sqrt(3.0) * away / LENGTHS[family]
+            return (1.0 + t) * np.exp(-t)
+        case _:
+            return np.minimum.outer(u + 1.0, u + 1.0)
+
+
+def _principal(covariance, m, n_most: int, family: Family) -> Functions:
+    """The functions of largest variance of a centred process with this covariance, orthonormal under m."""
+    table, variance = principal(covariance, m, n_most)
+    r = len(variance)
+    return Functions(table, np.ones(r, dtype=int), np.log(variance / variance[:1]), np.full(r, family))
+
+
+def principal(
+    covariance: Float[np.ndarray, "g g"], m: Float[np.ndarray, " g"], n_most: int
+) -> tuple[Float[np.ndarray, "g r"], Float[np.ndarray, " r"]]:
+    """Functions of largest variance of a centred process, orthonormal under m, and these variances."""
+    centre = np.eye(len(m)) - m[None, :]
+    centred = centre @ covariance @ centre.T
+    root = np.sqrt(np.maximum(m, 1e-12))
+    values, vectors = np.linalg.eigh(root[:, None] * centred * root[None, :])
+    kept = np.argsort(-values)[:n_most]
+    kept = kept[values[kept] > ROUNDING * values[kept[0]]] if len(kept) else kept
+    vectors = vectors[:, kept] * np.where(vectors[-1, kept] < 0, -1.0, 1.0)
+    return vectors / root[:, None], values[kept]
