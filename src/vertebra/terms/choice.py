@@ -25,10 +25,13 @@ from vertebra.terms.families import Family
 from vertebra.terms.functions import SEEN, Families, System, products, usual_families
 from vertebra.terms.model import Model
 from vertebra.terms.score_test import given_the_rest
+from vertebra.terms.sums import RowSums
 from vertebra.terms.term import Term
 
+# Rows that a part of the plane of two inputs must have, where as many are to be expected, and the least share of these.
+FEWEST, FILLED = 3.0, 0.1
 # Columns that families are compared by, by order; a round number.
-N_COLUMNS = {1: 40, 2: 60, 3: 60}
+N_COLUMNS = {1: 40, 2: 30, 3: 30}
 # Sizes t and smoothnesses α that are tried.
 SIZES = np.geomspace(1e-5, 1e3, 25)
 # What a family must gain in log evidence to be preferred to smooth functions.
@@ -40,6 +43,7 @@ def choose(models: Sequence[Model | None], terms: Iterable[Term]) -> dict[Term, 
     """The families of highest evidence of some terms, in the model or not, over all latent functions."""
     models = [model for model in models if model is not None]
     wanted = {term: _candidates(models[0], term) for term in terms} if models else {}
+    single = {term: each[0] for term, each in wanted.items() if len(each) == 1 and len(term) > 1}
     wanted = {term: each for term, each in wanted.items() if len(each) > 1}
     blocks = {
         (term, families): _block(models[0].rows.systems, term, families)
@@ -56,7 +60,7 @@ def choose(models: Sequence[Model | None], terms: Iterable[Term]) -> dict[Term, 
     def worth(term: Term, families: Families) -> float:
         return gains[term, families] + SMOOTHER * sum(family is Family.SMOOTH for family in families) / len(families)
 
-    return {term: max(each, key=lambda families: worth(term, families)) for term, each in wanted.items()}
+    return single | {term: max(each, key=lambda families: worth(term, families)) for term, each in wanted.items()}
 
 
 def _candidates(model: Model, term: Term) -> list[Families]:
@@ -68,7 +72,34 @@ def _candidates(model: Model, term: Term) -> list[Families]:
     found = [usual_families(systems, term, chosen), usual]
     for family in Family:
         found.append(tuple(family if family in each else each[-1] if Family.LEVELS in each else u for each, u in zip(own, usual, strict=True)))
-    return list(dict.fromkeys(f for f in found if all(a in b for a, b in zip(f, own, strict=True))))
+    found = list(dict.fromkeys(f for f in found if all(a in b for a, b in zip(f, own, strict=True))))
+    if is_filled(model.rows, term):
+        return found
+    local = {i: [f for f in systems[i].families if f.is_local] for i in term}
+    bounded = [tuple(local[i][0] if f is Family.SMOOTH and local[i] else f for i, f in zip(term, each, strict=True)) for each in found]
+    return list(dict.fromkeys(bounded))
+
+
+def is_filled(rows: RowSums, term: Term) -> bool:
+    """Whether there are rows wherever values of a term's inputs may meet: else smooth functions would run away there."""
+    systems = rows.systems
+    sizes = [int(systems[i].cell.max(initial=-1)) + 1 for i in term]
+
+    def work(values, _, weight):
+        flat, counted = np.zeros(len(weight), dtype=int), weight > 0
+        for i, size in zip(term, sizes, strict=True):
+            cell = np.append(systems[i].cell, [-1, -1])[values[i].left]
+            flat, counted = flat * size + np.maximum(cell, 0), counted & (cell >= 0)
+        return [np.bincount(flat[counted], minlength=math.prod(sizes)).astype(float)]
+
+    (count,) = rows.source.total(work)
+    count = count.reshape(sizes)
+    expected = count.sum()
+    for axis in range(len(term)):
+        others = tuple(a for a in range(len(term)) if a != axis)
+        expected = np.multiply.outer(expected, count.sum(axis=others) / max(count.sum(), 1.0))
+    there = expected > 0.0
+    return bool(np.all((count >= np.maximum(np.minimum(FEWEST, 0.5 * expected), FILLED * expected))[there]))
 
 
 def _block(systems: Sequence[System], term: Term, families: Families) -> Block:

@@ -23,6 +23,8 @@ from vertebra.terms.term import Term
 CONSTANT, SEEN, NEVER_SEEN = range(3)
 # A number with so few distinct values, each of some rows on average, is discrete: hours of a day, and no measurement.
 MOST_VALUES, ROWS_PER_VALUE = 32, 5
+# Parts of a scale that rows are counted in, and the share of rows below which a level is not counted.
+N_CELLS, RARE = 4, 0.02
 # So many widths of the range away, the sd grows no more.
 FARTHEST = 100.0
 # By what a degree more lowers the prior variance of a product, where the largest are to be taken.
@@ -69,6 +71,7 @@ class System(NamedTuple):
     n_levels: int  # 0 for a number
     is_discrete: bool  # whether a number has no values but its knots
     knots: Float[np.ndarray, " g"]  # values of a number, codes of levels
+    cell: Int[np.ndarray, " g"]  # the quarter of the scale that a knot lies in; of levels that are not rare, their own
     table: Float[np.ndarray, "g k"]  # at the knots: lines between those of a number
     missing: Float[np.ndarray, " k"]  # at a missing value
     unseen: Float[np.ndarray, " k"]  # at a level never seen
@@ -176,10 +179,10 @@ def _number(x, weight, degree: int) -> System:
     distinct = np.unique(value)
     is_discrete = len(distinct) <= min(MOST_VALUES, len(value) / ROWS_PER_VALUE)
     knots = knots_of(value, mass, distinct)
-    groups = []
+    groups, u = [], np.zeros(len(knots))
     if len(distinct) > 1:
-        m = mass_at(knots, value, mass)
-        groups = functions_of(scale_of(knots, value, mass), m, len(value), degree, is_discrete=is_discrete)
+        m, u = mass_at(knots, value, mass), scale_of(knots, value, mass)
+        groups = functions_of(u, m, len(value), degree, is_discrete=is_discrete)
     table, cost, offset, family = (np.concatenate(part, axis=-1) for part in zip(*groups, strict=True)) if groups else (
         np.zeros((len(knots), 0)), np.zeros(0, dtype=int), np.zeros(0), np.zeros(0, dtype=int)
     )
@@ -192,6 +195,7 @@ def _number(x, weight, degree: int) -> System:
         n_levels=0,
         is_discrete=is_discrete,
         knots=knots,
+        cell=_cells(u),
         table=np.concatenate([ones, table / np.sqrt(share), observed * ones, 0.0 * ones], axis=1),
         missing=missing,
         unseen=np.append(1.0, np.zeros(k - 1)),
@@ -202,6 +206,11 @@ def _number(x, weight, degree: int) -> System:
         gram=np.zeros((k, k)),
     )
     return system._replace(gram=_gram(system, x, weight))
+
+
+def _cells(u) -> Int[np.ndarray, " g"]:
+    """Quarters of the scale, none of them empty: of few values there may be fewer."""
+    return np.unique(np.minimum((0.5 * N_CELLS * (u + 1.0)).astype(int), N_CELLS - 1), return_inverse=True)[1]
 
 
 def _levels(x, weight, n_levels: int) -> System:
@@ -225,6 +234,7 @@ def _levels(x, weight, n_levels: int) -> System:
         n_levels=n_levels,
         is_discrete=False,
         knots=np.arange(n_levels, dtype=float),
+        cell=np.where(m[:n_levels] > RARE, np.arange(n_levels), -1),
         table=table[:n_levels],
         missing=table[n_levels] if has_missing else unseen,
         unseen=unseen,

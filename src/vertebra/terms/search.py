@@ -174,6 +174,7 @@ def _with_triples(model: Model, triples: Sequence[Term], tests: Tests, asked: As
     few = model.basis.n_columns < MAX_COLUMNS
     chosen = list(dict.fromkeys(chosen[:FREE_TRIANGLES] + (by_p[:FREE_TRIANGLES] if few else [])))
     if chosen:
+        _choose(model, chosen)
         model = model_of(model.rows, {*model.basis.terms, *chosen}, before=model)
     others = [t for t in triples if t not in triangles]
     if len(others) <= MAX_TESTS:
@@ -202,9 +203,15 @@ def _add_while(model: Model, candidates: Sequence[Term], tests: Tests, level: Le
         if not new:
             break
         new = sorted(new, key=lambda t: found[t].p_value)[: max(BATCH, int(BATCH_SHARE * len(new)))]
-        model.rows.chosen.update(choose([model], [t for t in new if len(t) > 1 and t not in model.rows.chosen]))
+        _choose(model, new)
         model = with_room(model_of(model.rows, {*model.basis.terms, *subsets(new)}, before=model))
     return model
+
+
+def _choose(model: Model, terms: Iterable[Term]) -> None:
+    """Decides what functions new terms are made of, and those that they hold."""
+    rows = model.rows
+    rows.chosen.update(choose([model], [t for t in subsets(terms) if len(t) > 1 and t not in rows.chosen]))
 
 
 def _add_together(model: Model, candidates: Sequence[Term], tests: Tests, asked: Asked) -> Model:
@@ -218,6 +225,7 @@ def _add_together(model: Model, candidates: Sequence[Term], tests: Tests, asked:
     found = score_tests(model, rest)
     tests.update(found)
     new = sorted(rest, key=lambda t: found[t].p_value)[:MOST_TOGETHER]
+    _choose(model, new)
     more = model_of(model.rows, {*model.basis.terms, *subsets(new)}, before=model)
     known = {b.term: float(more.known[s].sum()) for b, s in zip(more.basis.blocks, more.basis.slices, strict=True)}
     kept = [t for t in more.basis.terms if t not in new or known[t] >= LEAST_KNOWN]

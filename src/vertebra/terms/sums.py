@@ -19,7 +19,7 @@ from vertebra.terms.functions import At, Families, System, Values, columns
 from vertebra.terms.term import Term
 
 # Multiplications from which products of rough functions are in single precision: so many take some tenths of a second.
-MUCH_WORK = 3e9
+MUCH_WORK = 3e8
 # Rows from which threads share the work: with fewer, BLAS's own threads do. A round number.
 ROWS_FOR_THREADS = 100_000
 # A response whose sd is so small beside its mean is constant: rounding alone makes 1e-16 of it.
