@@ -24,7 +24,7 @@ from vertebra.tables.column import BOOLEAN_WORDS, MISSING_WORDS, UNSEEN, Column
 from vertebra.tables.encoding import Encoding
 from vertebra.tables.schema import Schema
 from vertebra.terms.evidence import Basis
-from vertebra.terms.functions import System, rank_curve
+from vertebra.terms.functions import FARTHEST, System, rank_curve
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import term_label
 
@@ -279,15 +279,31 @@ def _of_numbers(graph: _Graph, numbers: dict[int, str], columns, systems: Sequen
         (d, _), r, k = system.transform.shape, system.table.shape[1], len(system.kind)
         weights = np.zeros((d, k))
         weights[:, :d] = system.transform
-        weights[0, -1] = system.observed
+        weights[0, d + r] = system.observed
         value = graph("MatMul", graph("Gather", polynomials, j + n * np.arange(d), axis=1), weights)
         if r:
             table = np.pad(system.table, ((0, 0), (d, k - d - r)))
             lines = np.stack([np.diff(table, axis=0), table[:-1]])
             value = graph("Add", value, _piecewise(graph, apart[j], system.knots, lines))
+        if system.grows:
+            value = graph("Add", value, graph("Mul", _beyond(graph, apart[j], system), np.eye(k)[-1:]))
         is_missing = graph("Gather", missing, np.array([j]), axis=1)
         values[i] = graph("Where", is_missing, system.missing[None], value)
     return values
+
+
+def _beyond(graph: _Graph, x: str, system: System) -> str:
+    """`System._beyond`, (N, 1): what no row has."""
+    low, high = system.range
+    over = graph("Max", graph("Max", graph("Sub", low, x), graph("Sub", x, high)), 0.0)
+    square = graph("Min", graph("Div", over, max(high - low, 1e-30)), FARTHEST)
+    if system.is_discrete:
+        # s(1 − s), s the share of the way from one value to the next
+        rising = np.stack([np.ones(len(system.knots) - 1), np.zeros(len(system.knots) - 1)])[..., None]
+        share = _piecewise(graph, x, system.knots, rising)
+        between = graph("Mul", graph("Mul", share, graph("Sub", 1.0, share)), 1.0 / (len(system.knots) - 1))
+        square = graph("Add", square, between)
+    return graph("Sqrt", square)
 
 
 def _asinh(graph: _Graph, a: str) -> str:

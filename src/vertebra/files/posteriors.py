@@ -1,8 +1,10 @@
 """The posterior of f as JSON and arrays, and back: sums of terms, and what networks add to them."""
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 import numpy as np
+from jaxtyping import Int
 
 from vertebra.effects.decomposition import N_DRAWS
 from vertebra.effects.posterior import EnsemblePosterior, NetworkPosterior, Posterior, Remainder, TermsPosterior
@@ -14,12 +16,16 @@ from vertebra.machine.claims import LARGEST, TINY, Arrays
 from vertebra.machine.file import Record
 from vertebra.tables.encoding import FARTHEST, Encoding
 from vertebra.terms.evidence import Basis, Block
+from vertebra.terms.families import Family
 from vertebra.terms.functions import CONSTANT, NEVER_SEEN, SEEN, System, rank_curve
+from vertebra.terms.functions import FARTHEST as MOST_BEYOND
 from vertebra.terms.sum_of_terms import SumOfTerms
 
 SYSTEM_ARRAYS = ("quantiles", "transform", "knots", "table", "missing", "unseen", "kind", "cost", "offset", "gram")
 REMAINDER_ARRAYS = ("share", "sizes", "probability")
 SYSTEM_NUMBERS = ("n_levels", "low", "width", "observed")
+# What files of 0.1 do not have, of systems whose last function grows beyond the range.
+LATER_ARRAYS, LATER_NUMBERS = ("family", "cell"), ("is_discrete",)
 
 
 def posterior_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> Record:
@@ -36,17 +42,28 @@ def posterior_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> Reco
 def _terms_out(terms: SumOfTerms, seed: int, arrays: dict[str, np.ndarray]) -> Record:
     basis = terms.basis
     for i, system in enumerate(basis.systems):
-        arrays |= {f"system/{i}/{name}": getattr(system, name) for name in SYSTEM_ARRAYS}
+        names = SYSTEM_ARRAYS if _is_old(system) else (*SYSTEM_ARRAYS, *LATER_ARRAYS)
+        arrays |= {f"system/{i}/{name}": getattr(system, name) for name in names}
     arrays |= {f"block/{i}": block.index for i, block in enumerate(basis.blocks)}
     for k in range(terms.n_outputs):
         arrays |= {f"mean/{k}": terms.means[k], f"root/{k}": terms.roots[k]}
     return {
         "kind": "terms",
         "seed": seed,
-        "systems": [{name: plain(getattr(s, name)) for name in SYSTEM_NUMBERS} for s in basis.systems],
+        "systems": [_numbers(system) for system in basis.systems],
         "terms": [list(map(int, block.term)) for block in basis.blocks],
         "n_outputs": terms.n_outputs,
     }
+
+
+def _is_old(system: System) -> bool:
+    """Whether a system is one that 0.1 had: of a number whose functions do not grow, or of levels without cells."""
+    return not system.grows and not len(system.cell)
+
+
+def _numbers(system: System) -> Record:
+    names = SYSTEM_NUMBERS if _is_old(system) else (*SYSTEM_NUMBERS, *LATER_NUMBERS)
+    return {name: plain(getattr(system, name)) for name in names}
 
 
 def posterior_from(
@@ -121,7 +138,8 @@ def _terms_in(value: object, arrays: Arrays, n_levels: Sequence[int], n_outputs:
 
 def _system_in(value: object, arrays: Arrays, i: int, n_levels: int) -> System:
     """The functions of an input; of a category those of its levels, unless they are encoded as a number."""
-    value = claims.record(value, f"the system {i}", SYSTEM_NUMBERS)
+    is_new = isinstance(value, dict) and "is_discrete" in value
+    value = claims.record(value, f"the system {i}", (*SYSTEM_NUMBERS, *LATER_NUMBERS) if is_new else SYSTEM_NUMBERS)
     at = f"system/{i}/"
     own = claims.whole(value["n_levels"], f"the levels of the system {i}")
     claims.demand(own in (0, n_levels), f"the levels of the system {i}", f"0 or {n_levels}", own)
@@ -134,7 +152,8 @@ def _system_in(value: object, arrays: Arrays, i: int, n_levels: int) -> System:
     table = arrays.take(f"{at}table", len(knots), k - 1 if own else None)
     d, r = len(transform), table.shape[1]
     claims.demand(transform.shape == (d, d) and d > 0, f"{at}transform", "square", transform.shape)
-    claims.demand(bool(own) or (k == d + r + 1 and (len(knots) > 1 or not r)), f"{at}kind", f"{d + r + 1}", k)
+    n = d + r + (2 if is_new else 1)
+    claims.demand(bool(own) or (k == n and (len(knots) > 1 or not r)), f"{at}kind", f"{n}", k)
     quantiles = claims.rising(arrays.take(f"{at}quantiles", 0 if own else None, low=-far, high=far), f"{at}quantiles")
     if len(quantiles):
         claims.demand(quantiles[0] < quantiles[-1], f"{at}quantiles", "more than one", quantiles[:3].tolist())
@@ -155,7 +174,27 @@ def _system_in(value: object, arrays: Arrays, i: int, n_levels: int) -> System:
         arrays.take(f"{at}cost", k, kind="i", low=0, high=1000),
         arrays.take(f"{at}offset", k),
         arrays.take(f"{at}gram", k, k),
+        **_later(value, arrays, at, k, len(knots)) if is_new else _of_0_1(own, d, r, k),
     )
+
+
+class _Later(TypedDict):
+    family: Int[np.ndarray, " k"]
+    cell: Int[np.ndarray, " g"]
+    is_discrete: bool
+
+
+def _later(value: Record, arrays: Arrays, at: str, k: int, g: int) -> _Later:
+    family = arrays.take(f"{at}family", k, kind="i", low=min(Family), high=max(Family))
+    cell = arrays.take(f"{at}cell", g, kind="i", low=-1, high=max(g, 1))
+    return {"family": family, "cell": cell, "is_discrete": claims.flag(value["is_discrete"], "is_discrete")}
+
+
+def _of_0_1(own: int, d: int, r: int, k: int) -> _Later:
+    """Polynomials, Brownian motion, and no function of what no row has."""
+    known = [Family.ANY, *[Family.SMOOTH] * (d - 1), *[Family.LEVELS if own else Family.BROWNIAN] * r]
+    family = np.array([*known, Family.ANY][:k]).astype(int)
+    return {"family": family, "cell": np.zeros(0, dtype=int), "is_discrete": False}
 
 
 def _check_bounded(basis: Basis, means: Sequence[np.ndarray], roots: Sequence[np.ndarray]) -> None:
@@ -166,7 +205,10 @@ def _check_bounded(basis: Basis, means: Sequence[np.ndarray], roots: Sequence[np
         # Legendre polynomials are within ±1
         inner = np.abs(system.transform).sum(axis=0)
         table = np.abs(system.table).max(axis=0, initial=0.0)
-        seen = np.append(1.0, table) if system.n_levels else np.concatenate([inner, table, [abs(system.observed)]])
+        beyond = [np.sqrt(MOST_BEYOND + 1.0)] if system.grows else []
+        seen = np.append(1.0, table)
+        if not system.n_levels:
+            seen = np.concatenate([inner, table, [abs(system.observed)], beyond])
         largest.append(np.maximum(values, seen))
     columns = [np.ones(1)]
     with np.errstate(over="ignore"):

@@ -87,7 +87,7 @@ def _of_terms(terms: SumOfTerms) -> _Known:
         for (_, tensor), block, place in zip(own, basis.blocks, basis.slices, strict=True):
             tensor[tuple(block.index.T)] = mean[1:][place]
         tensors.append(own)
-    ranges = [(system.low, system.width) for system in basis.systems]
+    ranges = [(low, (high - low) or 1.0) for low, high in (system.range for system in basis.systems)]
     return _Known(list(basis.systems), ranges, [float(mean[0]) for mean in terms.means], tensors)
 
 

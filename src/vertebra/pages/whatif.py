@@ -82,7 +82,7 @@ def _of_terms(model: Model, sum_of_terms: SumOfTerms) -> Tabulated:
     codes, functions, special = [], [], []
     for i, (column, system) in enumerate(zip(model.schema.columns, basis.systems, strict=True)):
         own = _codes(model, i, N_NODES)
-        if not column.levels and len(system.knots):
+        if not column.levels and system.table.shape[1]:
             own = np.unique(np.concatenate([own, system.knots]))
         coded = np.full((len(own) + 2, len(basis.systems)), np.nan)
         coded[:, i] = np.append(own, [np.nan, -1.0 if column.levels else np.nan])

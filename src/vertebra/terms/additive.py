@@ -231,7 +231,7 @@ def _concluded(
     """The posterior of all coefficients, what it says of each row without it, and the variance of f at the rows."""
     posteriors = [posterior_of(fit.basis, model, each, rng) for model, each in zip(fit.models, rows, strict=True)]
     means, roots, noise = zip(*posteriors, strict=True)
-    terms = SumOfTerms(fit.basis, means, roots)
+    terms = SumOfTerms(fit.basis.pruned(), means, roots)
     mean, variance = terms.moments(task.x)
     conditional = variance if fit.basis.n_columns > MAX_EXACT else at_rows(data, fit.models)[1]
     without = left_out(mean, variance, conditional, task.working.responses(mean, variance), noise, task.weight)

@@ -25,7 +25,7 @@ from vertebra.networks.posteriors import Gaussian
 from vertebra.networks.priors import Normal
 from vertebra.networks.skeleton import additive
 from vertebra.networks.stack import pile
-from vertebra.terms.functions import System, rank_curve
+from vertebra.terms.functions import FARTHEST, System, rank_curve
 from vertebra.terms.sum_of_terms import SumOfTerms, triangular
 from vertebra.terms.term import Term, maximal
 
@@ -49,13 +49,16 @@ class Tables(NamedTuple):
     table: Any  # (g, k) at the knots; lines between them
     missing: Any  # (k,)
     unseen: Any  # (k,)
+    least: Any  # the range of a number, and how wide it is
+    spread: Any
+    between: Any  # of a discrete number, 1 over the steps from the least to the largest; else 0
+    growing: Any  # (k,): 1 for the function of what no row has
 
 
 class BasisBlock(eqx.Module):
     """φ_j(x) = scale_j Π_i φ_{k_ji}(x_i): products of each input's own functions, nothing trained.
 
-    `systems` are the functions of each input that the block reads (polynomials, Brownian motion along ranks, levels,
-    gaps), `index` (r, inputs) the place of each product's functions in them, 0 the constant; `scale` is 1 unless given.
+    `systems` are the functions of each input that the block reads (of a family, of levels, of gaps), `index` (r, inputs) the place of each product's functions in them, 0 the constant; `scale` is 1 unless given.
     A finite-rank kernel K̂ = φᵀφ whose ANOVA components are known in advance: a product belongs to the term of the
     inputs whose function is not the constant. NaN is a missing value, −1 of a category a level never seen.
 
@@ -171,8 +174,9 @@ def _tables(system: System) -> Tables:
     if system.n_levels:
         table[:, 1:] = system.table
     else:
-        smooth[0, -1] = system.observed
-        table[:, d : d + system.table.shape[1]] = system.table
+        r = system.table.shape[1]
+        smooth[0, d + r] = system.observed
+        table[:, d : d + r] = system.table
     if len(knots) < 2:
         # no function, or one level: the same at two knots
         knots, table = np.array([0.0, 1.0]), np.repeat(table if len(table) else np.zeros((1, k)), 2, axis=0)
@@ -195,6 +199,10 @@ def _tables(system: System) -> Tables:
         table,
         system.missing,
         system.unseen,
+        np.array(system.range[0]),
+        np.array(max(system.range[1] - system.range[0], 1e-30)),
+        np.array(1.0 / max(len(system.knots) - 1, 1) if system.is_discrete else 0.0),
+        np.eye(k)[-1] * system.grows,
     )
 
 
@@ -232,5 +240,9 @@ def _values(of: Tables, x: Float[Array, " n"]) -> Float[Array, "k n"]:
     left = jnp.clip(jnp.searchsorted(of.knots, at, side="right") - 1, 0, of.last_knot)
     share = jnp.clip((at - of.knots[left]) / (of.knots[left + 1] - of.knots[left]), 0.0, 1.0)[None]
     values = values + (1.0 - share) * of.table[left].T + share * of.table[left + 1].T
+    # what no row has: beyond the range, or between two values
+    away = jnp.maximum(jnp.maximum(of.least - at, at - of.least - of.spread), 0.0) / of.spread
+    square = jnp.minimum(away, FARTHEST) + of.between * share[0] * (1.0 - share[0])
+    values = values + of.growing[:, None] * jnp.sqrt(square)
     values = jnp.where(is_unseen[None], of.unseen[:, None], values)
     return jnp.where(is_missing[None], of.missing[:, None], values)

@@ -109,6 +109,19 @@ class Basis(NamedTuple):
             for f in np.unique(self.systems[i].family[block.index[:, axis]])
         )
 
+    def pruned(self) -> "Basis":
+        """The same columns, of systems without the functions that none of them is made of."""
+        used: dict[int, list[np.ndarray]] = {i: [np.zeros(1, dtype=int)] for i in range(len(self.systems))}
+        for block in self.blocks:
+            for axis, i in enumerate(block.term):
+                used[i].append(block.index[:, axis])
+        systems, places = zip(*(s.only(np.concatenate(used[i])) for i, s in enumerate(self.systems)), strict=True)
+        blocks = [
+            Block(b.term, np.stack([places[i][b.index[:, axis]] for axis, i in enumerate(b.term)], axis=1))
+            for b in self.blocks
+        ]
+        return Basis(systems, tuple(blocks))
+
     @property
     def sizes(self) -> dict[Term, int]:
         """Numbers of columns, by term."""

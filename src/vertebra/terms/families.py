@@ -25,6 +25,8 @@ OUTER = 0.005
 # The scale is the value itself where none lies further from the mean than so many sds, as for a uniform input (1.7) and
 # not for a Gaussian one, and no gap between two values is wider than this share of the range; else half goes by rank.
 SHORT_TAILS, WIDE_GAP = 2.2, 0.2
+# Quantiles that the half by rank goes through: every sixteenth.
+N_QUANTILES = 17
 # Local functions of an input, and the rows there must be for each. Round numbers.
 N_LOCAL, ROWS_PER_LOCAL = 40, 8
 # Eigenvalues smaller beside the first are rounding.
@@ -85,32 +87,30 @@ def mass_at(
 
 
 def scale_of(
-    knots: Float[np.ndarray, " g"], value: Float[np.ndarray, " n"], mass: Float[np.ndarray, " n"]
-) -> Float[np.ndarray, " g"]:
-    """Where the knots lie in [−1, 1]: by value, or half by value between the outer quantiles and half by rank."""
+    value: Float[np.ndarray, " n"], mass: Float[np.ndarray, " n"], distinct: Float[np.ndarray, " d"]
+) -> tuple[float, float, Float[np.ndarray, " q"]]:
+    """The scale of a number: where it begins, how wide it is, and quantiles where half of it goes by rank.
+
+    By value alone where there are no tails and no gaps. Else that half goes from one outer quantile to the other.
+    """
+    low, width = float(distinct[0]), float(distinct[-1] - distinct[0]) or 1.0
     mean = mass @ value
     sd = np.sqrt(mass @ (value - mean) ** 2)
-    span = knots[-1] - knots[0]
-    if np.abs(value - mean).max() <= SHORT_TAILS * sd and np.diff(knots).max(initial=0.0) <= WIDE_GAP * span:
-        return 2.0 * (knots - knots[0]) / span - 1.0
-    low, high = np.quantile(value, [OUTER, 1.0 - OUTER], weights=mass, method="inverted_cdf")
-    if high <= low:
-        low, high = knots[0], knots[-1]
-    at = np.clip((knots - low) / (high - low), 0.0, 1.0)
-    order = np.argsort(value, kind="stable")
-    upto = np.concatenate([[0.0], np.cumsum(mass[order])])
-    ordered = value[order]
-    rank = 0.5 * (upto[np.searchsorted(ordered, knots, "left")] + upto[np.searchsorted(ordered, knots, "right")])
-    rank = (rank - rank[0]) / (rank[-1] - rank[0])
-    return at + rank - 1.0
+    has_tails = np.abs(value - mean).max() > SHORT_TAILS * sd or np.diff(distinct).max(initial=0.0) > WIDE_GAP * width
+    if len(distinct) < 2 * N_QUANTILES or not has_tails:
+        return low, width, np.zeros(0)
+    inner = np.quantile(value, [OUTER, 1.0 - OUTER], weights=mass, method="inverted_cdf")
+    if inner[0] < inner[1]:
+        low, width = float(inner[0]), float(inner[1] - inner[0])
+    return low, width, at_equal_ranks(value, mass, N_QUANTILES)
 
 
 def functions_of(
-    u: Float[np.ndarray, " g"], m: Float[np.ndarray, " g"], n_rows: int, degree: int, *, is_discrete: bool
+    u: Float[np.ndarray, " g"], m: Float[np.ndarray, " g"], n_rows: int, *, is_discrete: bool
 ) -> list[Functions]:
-    """The functions of every family at knots that lie at u and have the mass m."""
+    """The functions of every family but the smooth one at knots that lie at u and have the mass m."""
     most = min(N_LOCAL, int(np.count_nonzero(m)) - 1, n_rows // ROWS_PER_LOCAL)
-    found = [_polynomials(u, m, degree)]
+    found: list[Functions] = []
     if most >= 2:
         found += [_principal(_covariance(u, family), m, most, family) for family in (*LENGTHS, Family.BROWNIAN)]
         if is_discrete:
@@ -118,8 +118,8 @@ def functions_of(
     return found
 
 
-def _polynomials(u, m, degree: int) -> Functions:
-    """Orthonormal under m, mean zero; no more than the knots that have rows can tell apart."""
+def polynomials_at(u: Float[np.ndarray, " g"], m: Float[np.ndarray, " g"], degree: int) -> Functions:
+    """Smooth functions at the values of a discrete number: orthonormal under m, mean zero; no more than the knots that have rows can tell apart."""
     degree = min(degree, int(np.count_nonzero(m)) - 1)
     vander = np.polynomial.legendre.legvander(u, degree)
     upper = np.asarray(np.linalg.qr(np.sqrt(m)[:, None] * vander, mode="r"))

@@ -16,7 +16,20 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 
-from vertebra.terms.families import DEGREE, Family, functions_of, knots_of, mass_at, principal, scale_of
+from scipy.interpolate import PchipInterpolator
+
+from vertebra.terms.families import (
+    DEGREE,
+    Family,
+    Functions,
+    functions_of,
+    knots_of,
+    mass_at,
+    polynomials_at,
+    principal,
+    scale_of,
+)
+from vertebra.terms.polynomials import orthonormal
 from vertebra.terms.term import Term
 
 # The kinds of functions: 1 itself, those that the rows decide, and that of what no row has, which stays at its prior.
@@ -29,31 +42,42 @@ N_CELLS, RARE = 4, 0.02
 FARTHEST = 100.0
 # By what a degree more lowers the prior variance of a product, where the largest are to be taken.
 USUAL_DECAY = 1.5
+# Rows whose products are added at once: their functions, some 130 numbers each, take 20 MB.
+ROWS_AT_ONCE = 16_384
 
 Families = tuple[Family, ...]
 
 
 class At(NamedTuple):
-    """Rows among the knots of one input: the values of its functions there, worked out as they are asked for."""
+    """One input at some rows: the values of its functions there, the tabulated ones worked out as they are asked for."""
 
-    table: Float[np.ndarray, "rows k"]  # at the knots, at a missing value, at an unseen one
-    slope: Float[np.ndarray, "rows k"]  # to the next knot
-    left: Int[np.ndarray, " n"]
-    share: Float[np.ndarray, " n"]
-    beyond: Float[np.ndarray, " n"]  # of the last function, which the table does not have
+    system: "System"
+    smooth: Float[np.ndarray, "n d"]  # polynomials, the constant first
+    left: Int[np.ndarray, " n"]  # the knot, or the level
+    share: Float[np.ndarray, " n"]  # of the way to the next
+    beyond: Float[np.ndarray, " n"]  # what no row has
+    special: Int[np.ndarray, " n"]  # 0; at a missing value 1, at a level never seen 2
 
     def of(self, places: Int[np.ndarray, " m"], dtype: type = np.float64) -> Float[np.ndarray, "n m"]:
         """Some of the functions."""
-        table, slope = self.table[:, places].astype(dtype), self.slope[:, places].astype(dtype)
+        system, d = self.system, self.smooth.shape[1]
+        table = system.whole_table[:, places].astype(dtype)
         values = table[self.left]
-        if slope.any():
+        if not system.n_levels and len(table) > 1:
+            slope = np.append(np.diff(table, axis=0), np.zeros((1, len(places)), dtype=dtype), axis=0)
             values += self.share.astype(dtype)[:, None] * slope[self.left]
-        if self.beyond.any():
-            values[:, places == self.table.shape[1] - 1] += self.beyond.astype(dtype)[:, None]
+        is_smooth = places < d
+        if is_smooth.any():
+            values[:, is_smooth] = self.smooth[:, places[is_smooth]]
+        if system.grows:
+            values[:, places == len(system.kind) - 1] = self.beyond[:, None]
+        if self.special.any():
+            values[self.special == 1] = system.missing[places]
+            values[self.special == 2] = system.unseen[places]
         return values
 
     def rows(self, part: slice) -> "At":
-        return At(self.table, self.slope, self.left[part], self.share[part], self.beyond[part])
+        return At(self.system, *(each[part] for each in self[1:]))
 
 
 @runtime_checkable
@@ -69,41 +93,46 @@ class System(NamedTuple):
     """The functions φ_0 = 1, φ_1, … of one input, at any of its values; NaN is a missing value, −1 an unseen level."""
 
     n_levels: int  # 0 for a number
-    is_discrete: bool  # whether a number has no values but its knots
-    knots: Float[np.ndarray, " g"]  # values of a number, codes of levels
-    cell: Int[np.ndarray, " g"]  # the quarter of the scale that a knot lies in; of levels that are not rare, their own
-    table: Float[np.ndarray, "g k"]  # at the knots: lines between those of a number
-    missing: Float[np.ndarray, " k"]  # at a missing value
-    unseen: Float[np.ndarray, " k"]  # at a level never seen
+    low: float
+    width: float
+    quantiles: Float[np.ndarray, " q"]  # of a number with tails: values at equal steps of rank, for its coordinate
+    transform: Float[np.ndarray, "d d"]  # Legendre values of the coordinate times this are P_0, …, P_{d−1}
+    knots: Float[np.ndarray, " g"]  # where the other functions are tabulated: values of a number, codes of levels
+    table: Float[np.ndarray, "g r"]
+    observed: float  # of a number: the function which tells missing values apart, at any other
+    missing: Float[np.ndarray, " k"]  # all functions at a missing value
+    unseen: Float[np.ndarray, " k"]
     kind: Int[np.ndarray, " k"]
-    family: Int[np.ndarray, " k"]
     cost: Int[np.ndarray, " k"]
     offset: Float[np.ndarray, " k"]
     gram: Float[np.ndarray, "k k"]  # E φ_k φ_l under the marginal
+    family: Int[np.ndarray, " k"]
+    cell: Int[np.ndarray, " g"]  # the quarter of the scale that a knot lies in; of levels that are not rare, their own
+    is_discrete: bool = False  # whether a number has no values but its knots
 
     def at(self, x: Float[np.ndarray, " n"]) -> At:
-        """Where values lie."""
+        """Rows with these values."""
         is_missing = np.isnan(x)
-        g = len(self.knots)
-        table = np.concatenate([self.table, self.missing[None], self.unseen[None]])
-        slope = np.zeros_like(table)
-        beyond = share = np.zeros(len(x))
+        special = is_missing.astype(np.int8)
+        g, zero = len(self.knots), np.zeros(len(x))
         if self.n_levels:
-            left = np.where(is_missing, g, np.where(x < 0, g + 1, x)).astype(np.int32)
-        else:
-            value = np.where(is_missing, self.knots[0], x)
+            special[x < 0] = 2
+            left = np.where(special > 0, 0, x).astype(np.int32)
+            return At(self, np.ones((len(x), 1)), left, zero, zero, special)
+        value = np.where(is_missing, self.low, x)
+        unit = _coordinate(value, self.low, self.width, self.quantiles)
+        smooth = np.polynomial.legendre.legvander(unit, len(self.transform) - 1) @ self.transform
+        left, share = np.zeros(len(x), dtype=np.int32), zero
+        if g:
             place = np.interp(value, self.knots, np.arange(g))
             left = np.clip(place.astype(np.int32), 0, max(g - 2, 0))
             share = place - left
-            slope[: g - 1] = np.diff(self.table, axis=0)
-            beyond = np.where(is_missing, 0.0, self.beyond(value, share))
-            left, share = np.where(is_missing, g, left), np.where(is_missing, 0.0, share)
-        return At(table, slope, left, share, beyond)
+        return At(self, smooth, left, share, self._beyond(value, share), special)
 
-    def beyond(self, value: Float[np.ndarray, " n"], share: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    def _beyond(self, value, share) -> Float[np.ndarray, " n"]:
         """The last function of a number: as the sd of Brownian motion that is known within the range, or at values."""
-        width = max(self.width, 1e-300)
-        away = np.maximum(np.maximum(self.low - value, value - self.low - self.width), 0.0) / width
+        low, high = self.range
+        away = np.maximum(np.maximum(low - value, value - high), 0.0) / max(high - low, 1e-300)
         square = np.minimum(away, FARTHEST)
         if self.is_discrete:
             square = square + share * (1.0 - share) / max(len(self.knots) - 1, 1)
@@ -113,29 +142,60 @@ class System(NamedTuple):
         return self.at(x).of(np.arange(len(self.kind)))
 
     @property
-    def low(self) -> float:
-        return float(self.knots[0]) if len(self.knots) and not self.n_levels else 0.0
+    def range(self) -> tuple[float, float]:
+        """The least and the largest value of a number."""
+        ends = self.quantiles if len(self.quantiles) else self.knots if len(self.knots) else None
+        return (self.low, self.low + self.width) if ends is None else (float(ends[0]), float(ends[-1]))
 
     @property
-    def width(self) -> float:
-        return float(self.knots[-1] - self.knots[0]) or 1.0 if len(self.knots) and not self.n_levels else 1.0
+    def grows(self) -> bool:
+        """Whether the last function grows beyond the range: all numbers but those of files of 0.1."""
+        return not self.n_levels and len(self.kind) == len(self.transform) + self.table.shape[1] + 2
+
+    @property
+    def whole_table(self) -> Float[np.ndarray, "g k"]:
+        """Tabulated functions among the others, which have zeros, and 1 and what tells missing values apart."""
+        g, d, r = len(self.knots), len(self.transform), self.table.shape[1]
+        table = np.zeros((max(g, 1), len(self.kind)))
+        table[:, 0] = 1.0
+        if self.n_levels:
+            table[:, 1:] = self.table
+        else:
+            table[:g, d : d + r] = self.table
+            table[:, d + r] = self.observed
+        return table
 
     def recentred(self, mean: Float[np.ndarray, " k"], gram: Float[np.ndarray, "k k"]) -> "System":
         """The same functions less their means, but for the constant: mean zero under another marginal.
 
         `mean` is E φ under it, `gram` E φφᵀ. What was never seen stays at what all levels are drawn from.
         """
-        off = np.where(self.kind == SEEN, mean, 0.0)
+        off = np.append(0.0, mean[1:])
+        if self.grows:
+            off[-1] = 0.0
+        transform, d, r = self.transform.copy(), len(self.transform), self.table.shape[1]
+        transform[0] -= off[:d] if not self.n_levels else 0.0
+        first = 1 if self.n_levels else d
         return self._replace(
-            table=self.table - off,
+            transform=transform,
+            table=self.table - off[first : first + r],
+            observed=self.observed - off[first + r] if not self.n_levels else self.observed,
             missing=self.missing - off,
             gram=gram - np.outer(off, mean) - np.outer(mean, off) + np.outer(off, off),
         )
 
-    def only(self, places: Int[np.ndarray, " m"]) -> "System":
-        """The system with some of its functions, the constant first."""
-        parts = {name: getattr(self, name)[..., places] for name in ("table", "missing", "unseen", *PER_FUNCTION)}
-        return self._replace(**parts, gram=self.gram[np.ix_(places, places)])
+    def only(self, used: Int[np.ndarray, " m"]) -> tuple["System", Int[np.ndarray, " k"]]:
+        """The system with the tabulated functions that are used and all others, and the new place of each."""
+        first, r = (1 if self.n_levels else len(self.transform)), self.table.shape[1]
+        is_table = (np.arange(len(self.kind)) >= first) & (np.arange(len(self.kind)) < first + r)
+        kept = ~is_table | np.isin(np.arange(len(self.kind)), used) | (self.n_levels > 0)
+        names = ("missing", "unseen", "kind", "cost", "offset", "family")
+        parts = {name: getattr(self, name)[kept] for name in names}
+        table = self.table[:, kept[first : first + r]]
+        system = self._replace(**parts, table=table, gram=self.gram[np.ix_(kept, kept)])
+        if not self.n_levels and not table.shape[1]:
+            system = system._replace(knots=np.zeros(0), table=np.zeros((0, 0)), cell=np.zeros(0, dtype=int))
+        return system, np.cumsum(kept) - 1
 
     @property
     def is_alive(self) -> bool:
@@ -151,9 +211,6 @@ class System(NamedTuple):
         """The places of the functions of a kind; of one family, and those of all of them."""
         theirs = (self.family == family) | (self.family == Family.ANY) | (family == Family.ANY)
         return np.flatnonzero((self.kind == kind) & theirs)
-
-
-PER_FUNCTION = ("kind", "family", "cost", "offset")
 
 
 def system_of(
@@ -177,35 +234,69 @@ def _number(x, weight, degree: int) -> System:
     share = float(weight[seen].sum()) if has_missing else 1.0
     value, mass = x[seen], weight[seen] / weight[seen].sum()
     distinct = np.unique(value)
-    is_discrete = len(distinct) <= min(MOST_VALUES, len(value) / ROWS_PER_VALUE)
-    knots = knots_of(value, mass, distinct)
-    groups, u = [], np.zeros(len(knots))
+    is_discrete = 2 < len(distinct) <= min(MOST_VALUES, len(value) / ROWS_PER_VALUE)
+    low, width, quantiles = scale_of(value, mass, distinct)
+    transform, tables = np.ones((1, 1)), []
+    knots, cell = np.zeros(0), np.zeros(0, dtype=int)
     if len(distinct) > 1:
-        m, u = mass_at(knots, value, mass), scale_of(knots, value, mass)
-        groups = functions_of(u, m, len(value), degree, is_discrete=is_discrete)
-    table, cost, offset, family = (np.concatenate(part, axis=-1) for part in zip(*groups, strict=True)) if groups else (
-        np.zeros((len(knots), 0)), np.zeros(0, dtype=int), np.zeros(0), np.zeros(0, dtype=int)
-    )
-    k, ones = 3 + table.shape[1], np.ones((len(knots), 1))
-    observed = -np.sqrt((1.0 - share) / share) if has_missing else 0.0
+        knots = knots_of(value, mass, distinct)
+        m, u = mass_at(knots, value, mass), _coordinate(knots, low, width, quantiles)
+        cell = _cells(u)
+        tables = functions_of(u, m, len(value), is_discrete=is_discrete)
+        if is_discrete:
+            tables = [polynomials_at(u, m, degree), *tables]
+        else:
+            transform = _polynomials(_coordinate(value, low, width, quantiles), mass, degree)
+            transform[:, 1:] /= np.sqrt(share)
+    d = len(transform)
+    none = Functions(np.zeros((len(knots), 0)), np.zeros(0, dtype=int), np.zeros(0), np.zeros(0, dtype=int))
+    table, cost, offset, family = (np.concatenate(part, axis=-1) for part in zip(none, *tables, strict=True))
+    k = d + table.shape[1] + 2
     missing = np.zeros(k)
     missing[0] = 1.0
     missing[-2] = np.sqrt(share / (1.0 - share)) if has_missing else 1.0
     system = System(
         n_levels=0,
-        is_discrete=is_discrete,
+        low=low,
+        width=width,
+        quantiles=quantiles,
+        transform=transform,
         knots=knots,
-        cell=_cells(u),
-        table=np.concatenate([ones, table / np.sqrt(share), observed * ones, 0.0 * ones], axis=1),
+        table=table / np.sqrt(share),
+        observed=-np.sqrt((1.0 - share) / share) if has_missing else 0.0,
         missing=missing,
         unseen=np.append(1.0, np.zeros(k - 1)),
         kind=np.array([CONSTANT, *[SEEN] * (k - 3), SEEN if has_missing else NEVER_SEEN, NEVER_SEEN]),
-        family=np.concatenate([[-1], family, [-1, -1]]).astype(int),
-        cost=np.concatenate([[0], cost, [1, 1]]).astype(int),
-        offset=np.concatenate([[0.0], offset, [0.0, 0.0]]),
+        cost=np.array([*range(d), *cost, 1, 1]),
+        offset=np.concatenate([np.zeros(d), offset, [0.0, 0.0]]),
         gram=np.zeros((k, k)),
+        family=np.array([Family.ANY, *[Family.SMOOTH] * (d - 1), *family, Family.ANY, Family.ANY]).astype(int),
+        cell=cell,
+        is_discrete=is_discrete,
     )
     return system._replace(gram=_gram(system, x, weight))
+
+
+def rank_curve(quantiles: Float[np.ndarray, " q"]) -> PchipInterpolator:
+    """The rank of a value, a smooth curve through the quantiles; of values that stand there twice, the middle one."""
+    knots, first, counts = np.unique(quantiles, return_index=True, return_counts=True)
+    return PchipInterpolator(knots, (first + 0.5 * (counts - 1.0)) / (len(quantiles) - 1.0))
+
+
+def _coordinate(value, low, width, quantiles):
+    """Where a number lies in [−1, 1]: by its value, or half by value and half by rank where it has tails."""
+    unit = np.clip(2.0 * (value - low) / width - 1.0, -1.0, 1.0)
+    if not len(quantiles):
+        return unit
+    rank = rank_curve(quantiles)(np.clip(value, quantiles[0], quantiles[-1]))
+    return np.clip(0.5 * unit + 0.5 * (2.0 * rank - 1.0), -1.0, 1.0)
+
+
+def _polynomials(unit, mass, degree: int) -> Float[np.ndarray, "d d"]:
+    """What makes Legendre polynomials orthonormal."""
+    found = orthonormal(unit[:, None], mass, degree, low=-1.0, width=2.0)
+    d = int(found.degree[0]) + 1
+    return found.transform[0, :d, :d].copy()
 
 
 def _cells(u) -> Int[np.ndarray, " g"]:
@@ -227,35 +318,38 @@ def _levels(x, weight, n_levels: int) -> System:
     k = 2 + functions.shape[1]
     # a level never seen is one more draw of what all levels are drawn from
     unseen = np.concatenate([[1.0], np.zeros(k - 2), [1.0]])
-    table = np.tile(unseen, (n, 1))
-    table[seen, 1:] = np.append(functions, np.zeros((len(seen), 1)), axis=1)
+    table = np.tile(unseen[1:], (n, 1))
+    table[seen] = np.append(functions, np.zeros((len(seen), 1)), axis=1)
     log_variance = np.log(variance / variance[0])[: k - 2]
     system = System(
         n_levels=n_levels,
-        is_discrete=False,
+        low=0.0,
+        width=1.0,
+        quantiles=np.zeros(0),
+        transform=np.ones((1, 1)),
         knots=np.arange(n_levels, dtype=float),
-        cell=np.where(m[:n_levels] > RARE, np.arange(n_levels), -1),
         table=table[:n_levels],
-        missing=table[n_levels] if has_missing else unseen,
+        observed=0.0,
+        missing=np.append(1.0, table[n_levels]) if has_missing else unseen,
         unseen=unseen,
         kind=np.array([CONSTANT, *[SEEN] * (k - 2), NEVER_SEEN]),
-        family=np.array([-1, *[Family.LEVELS] * (k - 2), -1]),
         cost=np.minimum(np.arange(k), 1),
         offset=np.concatenate([[0.0], log_variance, [-np.log(variance[0])]]),
         gram=np.zeros((k, k)),
+        family=np.array([Family.ANY, *[Family.LEVELS] * (k - 2), Family.ANY]).astype(int),
+        cell=np.where(m[:n_levels] > RARE, np.arange(n_levels), -1),
     )
     return system._replace(gram=_gram(system, x, weight))
 
 
 def _gram(system: System, x, weight) -> Float[np.ndarray, "k k"]:
-    """E φφᵀ, by sums of shares of every knot and its neighbour."""
-    at, n = system.at(x), len(system.knots) + 2
-    s = at.share
-    own = np.bincount(at.left, weight * (1.0 - s) ** 2, n) + np.bincount(at.left + 1, weight * s**2, n + 1)[:n]
-    next_to = np.bincount(at.left, weight * s * (1.0 - s), n)[: n - 1]
-    gram = at.table.T @ (own[:, None] * at.table)
-    cross = at.table[:-1].T @ (next_to[:, None] * at.table[1:])
-    return gram + cross + cross.T
+    """E φφᵀ."""
+    at, every = system.at(x), np.arange(len(system.kind))
+    gram = np.zeros((len(every), len(every)))
+    for start in range(0, len(x), ROWS_AT_ONCE):
+        part = at.rows(slice(start, start + ROWS_AT_ONCE)).of(every)
+        gram += part.T @ (weight[start : start + ROWS_AT_ONCE, None] * part)
+    return gram
 
 
 def products(
@@ -294,5 +388,3 @@ def columns(
         product *= values[i].of(index[:, axis], dtype)
     return product
 
-
-def rank_curve(q): raise NotImplementedError
