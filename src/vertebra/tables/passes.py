@@ -23,7 +23,7 @@ from vertebra.tables.weighting import Weights, weighting
 # Functions of an input that a search holds at its rows: 14 smooth and 42 rough ones, of which one kind is kept.
 N_FUNCTIONS = 56
 # The share of the memory for these at the rows searched, and how few and many such rows may be. Round numbers.
-SHARE, FEWEST, MOST_SEARCHED = 0.5, 20_000, int(__import__("os").environ.get("MS","100000"))
+SHARE, FEWEST, MOST_SEARCHED = 0.5, 20_000, 100_000
 # Chunks after which progress is told: 1.6 million rows.
 PROGRESS = 200
 # Rows that conformal intervals are calibrated on, and the largest share of a table: with 20,000 the level is met to

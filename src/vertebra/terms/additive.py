@@ -37,12 +37,15 @@ from vertebra.terms.revision import N_REWEIGHTINGS, all_tested, looked_at_again,
 from vertebra.terms.search import ROWS_PER_MAIN, Asked, all_mains_if_better, strongest
 from vertebra.terms.structure import Structure
 from vertebra.terms.sum_of_terms import SumOfTerms
-from vertebra.terms.sums import Everything, RowSums
+from vertebra.terms.sums import Everything, HeldTable, RowSums
 from vertebra.terms.term import Term, maximal, subsets
 
 # Families are compared with so many rows, so many times, beside main effects and so many of the strongest pairs. Round
 # numbers.
 ROWS_FOR_LOCAL, N_CHOICES, N_COMPARED = 200, 2, 4
+# Of more rows terms are sought in so many: what these cannot show is a share of some 10⁻³ of the noise's variance. All
+# rows are then fitted.
+ROWS_SEARCHED = int(__import__("os").environ.get("MS", "15000"))
 # Noise of a smaller share of the variance of y is faint: single precision would show beside it.
 FAINT = 0.03
 
@@ -113,8 +116,8 @@ def fit_additive(
     if mains is Mains.LINES:
         clusters = [(i,) for i in range(x.shape[1]) if i not in idle]
     asked = Asked(None if clusters is None else subsets(clusters), within, enough=enough)
-    more = 0 if everything is None else more_degrees(everything.n_rows)
-    task = _Task(x, weight, levels, working, mains, asked, idle, more, report)
+    all_of_them = _Task(x, weight, levels, working, mains, asked, idle, 0, report)
+    task, everything = _sampled(all_of_them, everything, rng)
     data = task.data()
     start = _started(task, data)
     rows = _with_families(task, data, start)
@@ -122,8 +125,9 @@ def fit_additive(
     structures = all_tested(data, structures, fit)
     if everything is not None:
         report(f"fitting {len(fit.basis.terms)} terms to all {everything.n_rows:,} rows")
-        data, fit, rows = taken_to_all(data, fit, rows, x, everything)
-    found, variance = _concluded(task, data, fit, rows, structures, rng)
+        data, fit, rows = taken_to_all(data, fit, rows, task.x, everything)
+        data = data._replace(values=[s.at(column) for s, column in zip(data.systems, x.T, strict=True)], working=working)
+    found, variance = _concluded(all_of_them, data, fit, rows, structures, rng)
     is_free = has_much_freedom(fit.basis, variance, weight, np.array(found.noise))
     if not (calibrate and clusters is None and is_free and isinstance(working, Plain)):
         return found
@@ -136,6 +140,21 @@ def fit_additive(
         return part.terms, part.noise
 
     return _widened(found, overconfidence(x, y, weight, rng, fitted), working)
+
+
+def _sampled(
+    task: _Task, everything: Everything | None, rng: np.random.Generator
+) -> tuple[_Task, Everything | None]:
+    """The task with no more rows than terms are sought in; and all rows, where these are fewer."""
+    x, weight, working = task.x, task.weight, task.working
+    is_two_classes = isinstance(working, Classes) and working.n_classes == 2
+    if len(x) > ROWS_SEARCHED and (isinstance(working, Plain) or is_two_classes):
+        targets = working.y if isinstance(working, Plain) else working.codes.astype(float)
+        some = np.sort(rng.choice(len(x), ROWS_SEARCHED, replace=False))
+        everything = HeldTable(x, targets, weight) if everything is None else everything
+        task = task._replace(x=x[some], weight=weight[some], working=working.of(targets[some], weight[some]))
+    more = 0 if everything is None else more_degrees(everything.n_rows)
+    return task._replace(more=more), everything
 
 
 class _Start(NamedTuple):

@@ -234,7 +234,7 @@ def _number(x, weight, degree: int) -> System:
     share = float(weight[seen].sum()) if has_missing else 1.0
     value, mass = x[seen], weight[seen] / weight[seen].sum()
     distinct = np.unique(value)
-    is_discrete = 2 < len(distinct) <= min(MOST_VALUES, len(value) / ROWS_PER_VALUE)
+    is_discrete = 1 < len(distinct) <= min(MOST_VALUES, len(value) / ROWS_PER_VALUE)
     low, width, quantiles = scale_of(value, mass, distinct)
     transform, tables = np.ones((1, 1)), []
     knots, cell = np.zeros(0), np.zeros(0, dtype=int)
