@@ -37,6 +37,8 @@ LOG_VARIANCE = (math.log(0.1), 4.0)
 LINK_LOG_VARIANCE = {1: (math.log(0.3), 1.5), 2: (math.log(0.03), 2.0)}
 LINK_SMOOTHNESS = (4.0, 2.0)
 SMOOTHNESS = (2.0, 2.0)
+# The largest log τ², beside the variance of y, of main effects and of the others; on a link scale, of all.
+LARGEST_SIZE, FARTHEST_SIZE = {1: 1.0, 2: -1.0}, 8.0
 # Rows from which the gain in evidence at which to stop no longer grows with them.
 MANY_ROWS = 3000.0
 # ε and the rougher share's decay
@@ -214,6 +216,9 @@ class Evidence:
         self.prior_mean = np.array([*centres, math.log(self.scale)])
         self.prior_sd = np.array([*spreads, 10.0])
         self.inputs = inputs
+        # no term may be larger than y varies: of inputs that go together two could else cancel each other
+        largest = [LARGEST_SIZE[min(len(t), 2)] if not is_link else FARTHEST_SIZE for t in basis.terms]
+        self.most = np.array([*(math.log(self.scale) + size for size in largest), *[np.inf] * (len(inputs) + 1)])
 
     def start(self) -> Float[np.ndarray, " h"]:
         theta = self.prior_mean.copy()
@@ -286,8 +291,10 @@ class Evidence:
             return -value, -units * gradient
 
         options = {"maxiter": n_most, "ftol": few * tolerance}
-        begin = self.start() if start is None else start
-        return units * minimize(loss, begin / units, jac=True, method="L-BFGS-B", options=options).x
+        begin = np.minimum(self.start() if start is None else start, self.most)
+        bounds = [(None, most / unit if math.isfinite(most) else None) for most, unit in zip(self.most, units, strict=True)]
+        found = minimize(loss, begin / units, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        return units * found.x
 
     def fixed_point(self, theta, n_rounds: int, tolerance: float = 0.02) -> Float[np.ndarray, " h"]:
         """Sizes and noise of higher evidence with α as it is, by MacKay's updates: a few rounds do for many columns.
@@ -298,7 +305,7 @@ class Evidence:
         theta = theta.copy()
         n_blocks = self.sizes.shape[1]
         gram, cross, square, n = self.products[:4]
-        limits = math.log(self.scale) - 25.0, math.log(self.scale) + 8.0
+        limits = math.log(self.scale) - 25.0, self.most[:n_blocks]
         for _ in range(n_rounds):
             s, variance = self._scales(theta)
             a = gram * (s[:, None] * s[None, :] / variance)
@@ -353,7 +360,7 @@ class Evidence:
         away = np.concatenate([noise, -noise]) @ vectors.T
         if self.products.noise_variance is not None:
             away[:, -1] = 0.0
-        return theta + away
+        return np.minimum(theta + away, self.most)
 
 
 def _cholesky(a: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
