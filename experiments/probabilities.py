@@ -27,7 +27,7 @@ RESULTS = pathlib.Path(__file__).parent / "results" / "probabilities.csv"
 def rows_of(x, y):
     weight = np.ones(len(x))
     systems = [system_of(column, weight) for column in x.T]
-    return RowSums.held(systems, [system(column) for system, column in zip(systems, x.T, strict=True)], y, weight)
+    return RowSums.held(systems, [system.at(column) for system, column in zip(systems, x.T, strict=True)], y, weight)
 
 
 def main() -> None:

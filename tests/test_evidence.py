@@ -6,26 +6,28 @@ from scipy import stats
 
 from vertebra.datasets import synthetic
 from vertebra.terms.evidence import MAX_COLUMNS, Evidence, averaged, basis_of, root_of, with_constant
+from vertebra.terms.families import Family
 from vertebra.terms.functions import SEEN, system_of
 from vertebra.terms.sums import RowSums
 
 N = 128
 DATA = synthetic("f1", N, seed=3)
-# Numbers, a category of which one level is never seen, a number with missing values, one along its ranks.
+# Numbers, a category of which one level is never seen, a number with missing values, one of local functions.
 X = DATA.x[:, :5].copy()
 X[:, 2] = np.random.default_rng(0).integers(0, 4, N)
 X[::7, 3] = np.nan
 Y = DATA.y + 2.0 * (X[:, 2] == 1) + 3.0 * (DATA.x[:, 4] > 0.5)
 LEVELS = (0, 0, 5, 0, 0)
 TERMS = ((0,), (1,), (2,), (3,), (4,), (0, 1), (2, 3), (0, 4))
+CHOSEN = {(4,): (Family.BROWNIAN,), (2, 3): (Family.LEVELS, Family.MATERN)}
 
 
 def problem(weight=None, noise_variance=None):
     weight = np.ones(N) if weight is None else weight
-    systems = [system_of(X[:, i], weight, LEVELS[i], rough=i == 4) for i in range(5)]
-    assert systems[4].is_rough
-    values = [system(column) for system, column in zip(systems, X.T, strict=True)]
-    basis = basis_of(systems, TERMS, {1: 5, 2: 4})
+    systems = [system_of(X[:, i], weight, LEVELS[i]) for i in range(5)]
+    values = [system.at(column) for system, column in zip(systems, X.T, strict=True)]
+    basis = basis_of(systems, TERMS, CHOSEN, {1: 5, 2: 4})
+    assert [basis.is_local(block) for block in basis.blocks] == [4 in term or term == (2, 3) for term in TERMS]
     rows = RowSums.held(systems, values, Y, weight, noise_variance)
     return basis, basis(values), rows.products(basis)
 
@@ -175,8 +177,8 @@ def test_what_was_never_seen_keeps_its_prior():
                 assert posterior.mean[k] == pytest.approx(0.0, abs=1e-9)
                 assert np.sum(posterior.root[k] ** 2) == pytest.approx(posterior.prior_sd[k] ** 2, rel=1e-9)
         start += len(block.index)
-    # the category, and three numbers without missing values
-    assert n_unseen == 4
+    # the category, three numbers without missing values, and beyond the ranges of all four
+    assert n_unseen == 8
 
 
 def test_weights_are_repeated_rows_of_higher_precision():
@@ -184,7 +186,7 @@ def test_weights_are_repeated_rows_of_higher_precision():
     weight = np.random.default_rng(2).integers(0, 3, N).astype(float)
     basis, phi, once = problem(weight, 1.0)
     repeat = np.repeat(np.arange(N), weight.astype(int))
-    values = [system(column) for system, column in zip(basis.systems, X[repeat].T, strict=True)]
+    values = [system.at(column) for system, column in zip(basis.systems, X[repeat].T, strict=True)]
     twice = RowSums.held(basis.systems, values, Y[repeat], np.ones(len(repeat)), 1.0).products(basis)
     for a, b in zip(once, twice, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
@@ -263,18 +265,48 @@ def test_very_many_terms_get_lower_degrees():
     assert basis.terms == tuple(many)
     assert basis.n_columns <= MAX_COLUMNS
     assert all(len(block.index) >= 1 for block in basis.blocks)
-    values = [system(column) for system, column in zip(systems, x.T, strict=True)]
+    values = [system.at(column) for system, column in zip(systems, x.T, strict=True)]
     assert basis(values).shape == (200, basis.n_columns)
     few = basis_of(systems, many[:3])
     assert all(len(a.index) >= len(b.index) for a, b in itertools.zip_longest(few.blocks, basis.blocks[:3]))
 
 
-def test_terms_of_rough_inputs_have_the_columns_asked_for():
-    systems = [system_of(column, np.ones(N), rough=i == 0) for i, column in enumerate(DATA.x[:, :3].T)]
-    plain = basis_of(systems, [(0,), (1,), (0, 1), (1, 2)])
-    asked = basis_of(systems, [(0,), (1,), (0, 1), (1, 2)], sizes={(0, 1): 50, (1, 2): 50})
+@pytest.mark.parametrize("family", [Family.MATERN, Family.MATERN32, Family.BROWNIAN])
+def test_terms_of_local_functions_have_the_columns_asked_for(family):
+    systems = [system_of(column, np.ones(N)) for column in DATA.x[:, :3].T]
+    chosen = {(0,): (family,)}
+    plain = basis_of(systems, [(0,), (1,), (0, 1), (1, 2)], chosen)
+    asked = basis_of(systems, [(0,), (1,), (0, 1), (1, 2)], chosen, sizes={(0, 1): 50, (1, 2): 50})
     assert plain.sizes[(0, 1)] == 30
     assert asked.sizes == {**plain.sizes, (0, 1): 50}  # smooth terms go by degree
     # more columns are more of the same: those there were come first
     for few, more in zip(plain.blocks, asked.blocks, strict=True):
         np.testing.assert_array_equal(few.index, more.index[: len(few.index)])
+
+
+def test_a_term_is_made_of_the_families_that_were_chosen():
+    systems = [system_of(column, np.ones(N)) for column in DATA.x[:, :3].T]
+    chosen = {(0,): (Family.BROWNIAN,), (1, 2): (Family.MATERN, Family.SMOOTH)}
+    basis = basis_of(systems, [(0,), (1,), (2,), (0, 1), (1, 2)], chosen)
+    wanted = {
+        (0,): (Family.BROWNIAN,),
+        (1,): (Family.SMOOTH,),
+        (2,): (Family.SMOOTH,),
+        (0, 1): (Family.BROWNIAN, Family.SMOOTH),
+        (1, 2): (Family.MATERN, Family.SMOOTH),
+    }
+    for block in basis.blocks:
+        for axis, (i, family) in enumerate(zip(block.term, wanted[block.term], strict=True)):
+            own = block.index[systems[i].kind[block.index[:, axis]] == SEEN, axis]
+            assert set(systems[i].family[own]) == {family}
+        assert basis.is_local(block) == any(family.is_local for family in wanted[block.term])
+
+
+def test_a_basis_without_the_functions_it_does_not_use_has_the_same_columns():
+    basis, phi, _ = problem()
+    pruned = basis.pruned()
+    assert pruned.sizes == basis.sizes
+    assert [len(s.kind) < len(t.kind) for s, t in zip(pruned.systems, basis.systems, strict=True)] == [
+        *(True, True, False, True, True)
+    ]
+    np.testing.assert_array_equal(pruned([s.at(column) for s, column in zip(pruned.systems, X.T, strict=True)]), phi)

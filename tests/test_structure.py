@@ -9,6 +9,7 @@ from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.terms import score_test, sums
 from vertebra.terms import search as room
 from vertebra.terms.evidence import Block, Evidence, basis_of
+from vertebra.terms.families import Family
 from vertebra.terms.functions import NEVER_SEEN, SEEN, columns, system_of
 from vertebra.terms.model import ROWS_PER_COLUMN, fit_basis, grown, model_of, most_columns
 from vertebra.terms.score_test import (
@@ -26,13 +27,17 @@ from vertebra.terms.search import FALSE_MAIN, Asked, _add_together, search, stro
 from vertebra.terms.structure import Score, Structure, discoveries, probabilities
 from vertebra.terms.sums import RowSums
 
+OF_NUMBERS = [Family.SMOOTH, Family.MATERN, Family.MATERN32, Family.BROWNIAN]
 
-def rows_of(x, y, weight=None, n_levels=None, *, rough=False, noise_variance=None):
+
+def rows_of(x, y, weight=None, n_levels=None, *, family=Family.SMOOTH, noise_variance=None):
+    """Rows whose numbers have functions of one family."""
     weight = np.ones(len(x)) if weight is None else weight
     levels = [0] * x.shape[1] if n_levels is None else n_levels
-    systems = [system_of(column, weight, n, rough=rough) for column, n in zip(x.T, levels, strict=True)]
-    values = [system(column) for system, column in zip(systems, x.T, strict=True)]
-    return RowSums.held(systems, values, y, weight, noise_variance)
+    systems = [system_of(column, weight, n) for column, n in zip(x.T, levels, strict=True)]
+    values = [system.at(column) for system, column in zip(systems, x.T, strict=True)]
+    chosen = {(i,): (family,) for i, system in enumerate(systems) if family in system.families}
+    return RowSums.held(systems, values, y, weight, noise_variance, chosen)
 
 
 def rows(name, n=1500, seed=0, noise=1.0, n_inputs=10, weight=None):
@@ -40,7 +45,7 @@ def rows(name, n=1500, seed=0, noise=1.0, n_inputs=10, weight=None):
     return rows_of(data.x, data.y, weight)
 
 
-def mixed(n=300, seed=0, *, rough=False, noise_variance=None):
+def mixed(n=300, seed=0, *, family=Family.SMOOTH, noise_variance=None):
     """Numbers, one with missing values, and a category, with weights."""
     rng = np.random.default_rng(seed)
     x = rng.random((n, 4))
@@ -49,15 +54,16 @@ def mixed(n=300, seed=0, *, rough=False, noise_variance=None):
     y = 3.0 * np.sin(5.0 * x[:, 0]) + (x[:, 2] == 1) * x[:, 1] * 4.0 + np.isnan(x[:, 3]) + rng.standard_normal(n)
     weight = rng.random(n) + 0.5
     weight[::10] = 0.0
-    return rows_of(x, y, weight, (0, 0, 4, 0), rough=rough, noise_variance=noise_variance)
+    return rows_of(x, y, weight, (0, 0, 4, 0), family=family, noise_variance=noise_variance)
 
 
-@pytest.mark.parametrize("chunk", [17, 8192])
-def test_products_learned_block_by_block_are_those_of_all_columns(chunk, monkeypatch):
+@pytest.mark.parametrize(("chunk", "family"), [(17, Family.SMOOTH), (8192, Family.SMOOTH), (17, Family.MATERN)])
+def test_products_learned_block_by_block_are_those_of_all_columns(chunk, family, monkeypatch):
     monkeypatch.setattr(sums, "CHUNK", chunk)
-    data = mixed()
-    first = basis_of(data.systems, [(0,), (2,), (3,)], {1: 4})
-    whole = basis_of(data.systems, [(0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3), (0, 1, 2)], {1: 4, 2: 3, 3: 4})
+    data = mixed(family=family)
+    first = basis_of(data.systems, [(0,), (2,), (3,)], data.chosen, {1: 4})
+    terms = [(0,), (1,), (2,), (3,), (0, 1), (1, 2), (2, 3), (0, 1, 2)]
+    whole = basis_of(data.systems, terms, data.chosen, {1: 4, 2: 3, 3: 4})
     data.learn_squares([*first.blocks[:2], whole.blocks[5]])
     data.learn_products(whole.blocks[4:6], whole.blocks[1:3])
     # in an order that finds some there already, others not
@@ -96,7 +102,7 @@ def test_blocks_of_as_many_other_columns_are_told_apart():
     places = data.systems[0].of(SEEN)
     for index in (places[:6], np.append(places[:5], data.systems[0].of(NEVER_SEEN)[:1])):
         data.learn([Block((0,), index[:, None])])
-        phi = data.source.values[0][:, index]
+        phi = data.source.values[0].of(index)
         np.testing.assert_allclose(
             data.mean([Block((0,), index[:, None])]), data.source.weight @ phi / data.total, atol=1e-9
         )
@@ -162,8 +168,8 @@ def test_a_score_test_of_one_column_is_the_t_test():
     assert found == pytest.approx(stats.f(1, 59).sf(score), rel=0.12)
 
 
-@pytest.mark.parametrize("rough", [False, True])
-def test_p_values_of_levels_missing_values_and_rough_functions_are_uniform_too(rough):
+@pytest.mark.parametrize("family", OF_NUMBERS)
+def test_p_values_of_levels_missing_values_and_local_functions_are_uniform_too(family):
     # 60 tables of noise with a category, a number with missing values and plain ones, of known and unknown noise
     p_values = []
     for seed in range(60):
@@ -173,7 +179,7 @@ def test_p_values_of_levels_missing_values_and_rough_functions_are_uniform_too(r
         x[rng.random(200) < 0.2, 3] = np.nan
         y = rng.standard_normal(200)
         noise_variance = 1.0 if seed % 2 else None
-        model = model_of(rows_of(x, y, None, (0, 0, 6, 0), rough=rough, noise_variance=noise_variance), [])
+        model = model_of(rows_of(x, y, None, (0, 0, 6, 0), family=family, noise_variance=noise_variance), [])
         terms = [(i,) for i in range(4)] + [(0, 1), (0, 2), (2, 3)]
         p_values += [score.p_value for score in score_tests(model, terms).values()]
     # Kolmogorov–Smirnov at 420 values, slightly dependent, and a saddlepoint good to a few per cent: the 0.1 % point is
@@ -183,10 +189,10 @@ def test_p_values_of_levels_missing_values_and_rough_functions_are_uniform_too(r
 
 
 @pytest.mark.parametrize("noise_variance", [None, 1.0])
-@pytest.mark.parametrize("rough", [False, True])
-def test_the_score_and_its_variance_are_those_of_the_marginal_law_of_y(noise_variance, rough):
+@pytest.mark.parametrize("family", OF_NUMBERS)
+def test_the_score_and_its_variance_are_those_of_the_marginal_law_of_y(noise_variance, family):
     """Q = uᵀWu, u = CᵀV⁻¹y, with V built row by row, a constant of flat prior projected off."""
-    data = mixed(200, rough=rough, noise_variance=noise_variance)
+    data = mixed(200, family=family, noise_variance=noise_variance)
     model = model_of(data, [(0,), (2,), (3,)])
     shown = data.source.weight > 0
     n = int(shown.sum())
@@ -199,7 +205,7 @@ def test_the_score_and_its_variance_are_those_of_the_marginal_law_of_y(noise_var
     inverse = np.linalg.inv(v)
     inverse = inverse - inverse @ ones @ np.linalg.solve(ones.T @ inverse @ ones, ones.T @ inverse)
     for term in ((1,), (0, 1), (1, 2), (2, 3)):
-        block = block_tested(data.systems, term)
+        block = block_tested(data, term)
         c = model.basis._replace(blocks=(block,))(data.source.values)[shown]
         root = np.ones(len(block.index))
         for axis, i in enumerate(term):
@@ -214,9 +220,9 @@ def test_the_score_and_its_variance_are_those_of_the_marginal_law_of_y(noise_var
         assert found.p_value == pytest.approx(wanted, rel=1e-4, abs=1e-12)
 
 
-@pytest.mark.parametrize("rough", [False, True])
-def test_a_term_of_the_model_is_tested_as_if_it_had_never_been_in(rough):
-    data = mixed(300, rough=rough)
+@pytest.mark.parametrize("family", OF_NUMBERS)
+def test_a_term_of_the_model_is_tested_as_if_it_had_never_been_in(family):
+    data = mixed(300, family=family)
     model = model_of(data, [(0,), (1,), (2,), (3,), (1, 2), (0, 1)])
     n_blocks = len(model.basis.blocks)
     for k, block in enumerate(model.basis.blocks):
@@ -227,7 +233,7 @@ def test_a_term_of_the_model_is_tested_as_if_it_had_never_been_in(rough):
         alphas = [theta[n_blocks + model.evidence.inputs.index(i)] for i in evidence.inputs]
         theta = np.concatenate([np.delete(theta[:n_blocks], k), alphas, theta[-1:]])
         without = model._replace(basis=others, evidence=evidence, posterior=evidence.posterior(theta))
-        test = block_tested(data.systems, block.term)
+        test = block_tested(data, block.term)
         data.learn_squares([test])
         data.learn_products([test], model.basis.blocks)
         found = _score_test(model, test, 200.0, True)
@@ -283,12 +289,12 @@ def test_the_strongest_pairs_are_those_of_the_smallest_p_values():
     ]
 
 
-def test_a_rough_term_that_uses_its_columns_up_gets_more():
+def test_a_term_of_local_functions_that_uses_its_columns_up_gets_more():
     rng = np.random.default_rng(0)
     x = rng.random((1500, 3))
     # a chessboard: no end of products of functions
     y = 3.0 * np.where((np.floor(5 * x[:, 0]) + np.floor(5 * x[:, 1])) % 2, 1.0, -1.0) + 0.3 * rng.standard_normal(1500)
-    data = rows_of(x, y, rough=True)
+    data = rows_of(x, y, family=Family.BROWNIAN)
     model = model_of(data, [(0,), (1,), (2,), (0, 1), (1, 2)])
     sizes = grown([model, None], is_last=True)
     assert sizes[(0, 1)] > model.basis.sizes[(0, 1)]
@@ -382,7 +388,7 @@ def many_inputs(n, p, seed):
     rng = np.random.default_rng(seed)
     x = rng.random((n, p))
     systems = [system_of(column, np.ones(n)) for column in x.T]
-    return x, lambda y: RowSums.held(systems, [s(c) for s, c in zip(systems, x.T, strict=True)], y, np.ones(n)), rng
+    return x, lambda y: RowSums.held(systems, [s.at(c) for s, c in zip(systems, x.T, strict=True)], y, np.ones(n)), rng
 
 
 def test_the_joint_test_of_all_pairs_keeps_its_level_where_there_are_none():
@@ -408,13 +414,13 @@ def test_pairs_too_weak_to_be_seen_alone_are_seen_together_and_enter():
     assert _add_together(model, pairs, {}, Asked(enough=lambda: True)) is model
 
 
-def test_where_noise_is_faint_products_of_rough_functions_keep_all_digits(monkeypatch):
+def test_where_noise_is_faint_products_of_local_functions_keep_all_digits(monkeypatch):
     monkeypatch.setattr("vertebra.terms.sums.MUCH_WORK", 0)
     rng = np.random.default_rng(0)
     x = rng.random((400, 2))
-    systems = [system_of(column, np.ones(400), rough=True) for column in x.T]
-    values = [s(c) for s, c in zip(systems, x.T, strict=True)]
-    blocks = basis_of(systems, [(0,), (1,)]).blocks
+    systems = [system_of(column, np.ones(400)) for column in x.T]
+    values = [s.at(c) for s, c in zip(systems, x.T, strict=True)]
+    blocks = basis_of(systems, [(0,), (1,)], {(0,): (Family.BROWNIAN,), (1,): (Family.BROWNIAN,)}).blocks
     phi = np.concatenate([columns(values, b.term, b.index) for b in blocks], axis=1)
     exact = (phi - phi.mean(axis=0)).T @ (phi - phi.mean(axis=0))
     errors = []
@@ -460,7 +466,7 @@ def test_of_many_pairs_those_with_the_largest_scores_are_listed(rng, monkeypatch
     residual = rows.source.y - model.at(rows.source.values)
 
     def energy(pair):
-        one, other = (rows.source.values[i][:, 1 : k + 1] for i in pair)
+        one, other = (rows.source.values[i].of(np.arange(1, k + 1)) for i in pair)
         sums = (one * residual[:, None]).T @ other
         return sum(np.exp(-(a + b)) * sums[a, b] ** 2 for a in range(k) for b in range(k) if a + b < k)
 

@@ -5,6 +5,7 @@ import pytest
 
 from vertebra.terms import sum_of_terms as room
 from vertebra.terms.evidence import basis_of
+from vertebra.terms.families import Family
 from vertebra.terms.functions import system_of
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import subsets
@@ -12,10 +13,12 @@ from vertebra.terms.term import subsets
 N = 128
 LEVELS = (0, 0, 4, 0)
 TERMS = ((0,), (1,), (2,), (3,), (0, 1), (1, 2), (0, 3), (0, 1, 2))
+# a term of local functions, and one that has others than its inputs by themselves
+CHOSEN = {(3,): (Family.BROWNIAN,), (0, 1): (Family.MATERN, Family.LEVELS)}
 
 
 def table(seed=0):
-    """A number of few values, one with missing values, a category of which one level is never seen, a rough number."""
+    """A number of few values, one with missing values, a category of which one level is never seen, and a number."""
     rng = np.random.default_rng(seed)
     x = np.stack([rng.integers(0, 6, N), rng.integers(0, 4, N), rng.integers(0, 3, N), rng.integers(0, 9, N)], axis=1)
     x = x.astype(float) + np.array([0.0, 0.5, 0.0, 0.0])
@@ -25,11 +28,9 @@ def table(seed=0):
 
 def fitted(n_outputs=2, seed=0):
     x, weight = table()
-    systems = [
-        system_of(column, weight, n, rough=i == 3) for i, (column, n) in enumerate(zip(x.T, LEVELS, strict=True))
-    ]
-    assert systems[3].is_rough
-    basis = basis_of(systems, TERMS, {1: 4, 2: 4, 3: 4})
+    systems = [system_of(column, weight, n) for column, n in zip(x.T, LEVELS, strict=True)]
+    basis = basis_of(systems, TERMS, CHOSEN, {1: 4, 2: 4, 3: 4})
+    assert [basis.is_local(block) for block in basis.blocks] == [3 in term or term in CHOSEN for term in TERMS]
     rng = np.random.default_rng(seed)
     m1 = basis.n_columns + 1
     means = tuple(rng.standard_normal(m1) for _ in range(n_outputs))
@@ -214,3 +215,25 @@ def test_a_sum_of_no_terms_is_its_constant():
     assert (variance == 0.25).all()
     assert f.terms() == f.terms(x[0]) == []
     assert component(f, (), x, None).tolist() == component(f, (), x, x[0]).tolist() == [2.0]
+
+
+def test_without_the_functions_that_no_term_is_made_of_f_is_the_same():
+    f, x = fitted(), anywhere(40)
+    pruned = f.basis.pruned()
+    part = f._replace(basis=pruned)
+    assert pruned.terms == f.basis.terms
+    assert sum(len(s.kind) for s in pruned.systems) < sum(len(s.kind) for s in f.basis.systems)
+    np.testing.assert_array_equal(part.features(x), f.features(x))
+    np.testing.assert_array_equal(part.mean(x), f.mean(x))
+    for baseline in BASELINES:
+        for term in f.terms(baseline):
+            np.testing.assert_allclose(component(part, term, x, baseline), component(f, term, x, baseline), atol=1e-12)
+    draws = f.weights(0).draw(3, np.random.default_rng(0))
+    for term in TERMS:
+        np.testing.assert_allclose(part.strengths(part.part(term), draws), f.strengths(f.part(term), draws), rtol=1e-12)
+    # and no more can be left out
+    again = pruned.pruned()
+    for one, other in zip(again.systems, pruned.systems, strict=True):
+        np.testing.assert_array_equal(one.table, other.table)
+    for one, other in zip(again.blocks, pruned.blocks, strict=True):
+        np.testing.assert_array_equal(one.index, other.index)

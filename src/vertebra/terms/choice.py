@@ -88,7 +88,9 @@ def is_filled(rows: RowSums, term: Term) -> bool:
     def work(values, _, weight):
         flat, counted = np.zeros(len(weight), dtype=int), weight > 0
         for i, size in zip(term, sizes, strict=True):
-            cell = np.append(systems[i].cell, [-1, -1])[values[i].left]
+            # the nearer knot's, and that of a missing value none
+            near = values[i].left + (values[i].share > 0.5)
+            cell = np.where(values[i].special > 0, -1, np.append(systems[i].cell, [-1, -1])[near])
             flat, counted = flat * size + np.maximum(cell, 0), counted & (cell >= 0)
         return [np.bincount(flat[counted], minlength=math.prod(sizes)).astype(float)]
 

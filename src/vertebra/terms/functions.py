@@ -193,7 +193,7 @@ class System(NamedTuple):
         parts = {name: getattr(self, name)[kept] for name in names}
         table = self.table[:, kept[first : first + r]]
         system = self._replace(**parts, table=table, gram=self.gram[np.ix_(kept, kept)])
-        if not self.n_levels and not table.shape[1]:
+        if not self.n_levels and not table.shape[1] and not self.is_discrete:  # the last function tells values apart
             system = system._replace(knots=np.zeros(0), table=np.zeros((0, 0)), cell=np.zeros(0, dtype=int))
         return system, np.cumsum(kept) - 1
 
