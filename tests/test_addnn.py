@@ -68,7 +68,7 @@ def test_rows_of_weight_zero_are_not_there(kind):
 def test_a_smooth_function_stays_smooth_and_its_bands_hold(name):
     data, new = synthetic(name, 800, seed=0), synthetic(name, 1000, seed=1)
     fitted = fit(data.x, data.y)
-    assert not any(system.is_rough for system in fitted.terms.basis.systems)
+    assert not any(map(fitted.terms.basis.is_local, fitted.terms.basis.blocks))
     real = FUNCTIONS[name].strengths()
     assert set(fitted.clusters) == {t for t in real if not any(set(t) < set(other) for other in real)}
     # of 800 rows of noise 1 and some forty coefficients: √(40/800) = 0.22
@@ -89,10 +89,10 @@ def test_steps_are_taken_for_rough_and_fitted_better(monkeypatch):
 
     y = steps(x) + 0.2 * rng.standard_normal(1000)
     rough = fit(x, y)
-    assert rough.terms.basis.systems[0].is_rough
-    monkeypatch.setattr(room, "ROWS_FOR_ROUGH", 10**9)
+    assert rough.terms.basis.is_local(rough.terms.basis.blocks[0])
+    monkeypatch.setattr(room, "ROWS_FOR_LOCAL", 10**9)
     smooth = fit(x, y)
-    assert not any(system.is_rough for system in smooth.terms.basis.systems)
+    assert not any(map(smooth.terms.basis.is_local, smooth.terms.basis.blocks))
     assert rmse(rough, new, steps(new)) < 0.9 * rmse(smooth, new, steps(new))
 
 
@@ -217,7 +217,7 @@ def test_what_is_done_is_reported():
     said = []
     data = synthetic("smooth", 250, seed=0)
     fit(data.x, data.y, report=said.append)
-    assert said[:2] == ["comparing smooth and rough functions", "testing 10 inputs and their 45 pairs"]
+    assert said[:2] == ["choosing the functions of every input", "testing 10 inputs and their 45 pairs"]
     assert said[2].startswith("fitting ")
 
 

@@ -274,6 +274,9 @@ def _of_numbers(graph: _Graph, numbers: dict[int, str], columns, systems: Sequen
         rise = graph("Mul", graph("Mul", unit, legendre[k]), 2.0 * k + 1.0)
         legendre.append(graph("Div", graph("Sub", rise, graph("Mul", legendre[k - 1], float(k))), k + 1.0))
     polynomials = graph("Concat", *legendre, axis=1)
+    least, most = (np.array([[system.range[end] for system in own]]) for end in (0, 1))
+    over = graph("Max", graph("Sub", least, at), graph("Sub", at, most), np.zeros((1, 1)))
+    beyond = graph("Min", graph("Div", over, np.maximum(most - least, 1e-30)), np.full((1, 1), FARTHEST))
     values = {}
     for j, (i, system) in enumerate(zip(numbers, own, strict=True)):
         (d, _), r, k = system.transform.shape, system.table.shape[1], len(system.kind)
@@ -286,24 +289,21 @@ def _of_numbers(graph: _Graph, numbers: dict[int, str], columns, systems: Sequen
             lines = np.stack([np.diff(table, axis=0), table[:-1]])
             value = graph("Add", value, _piecewise(graph, apart[j], system.knots, lines))
         if system.grows:
-            value = graph("Add", value, graph("Mul", _beyond(graph, apart[j], system), np.eye(k)[-1:]))
+            growing = graph("Sqrt", _square(graph, graph("Gather", beyond, np.array([j]), axis=1), apart[j], system))
+            value = graph("Add", value, graph("Mul", growing, np.eye(k)[-1:]))
         is_missing = graph("Gather", missing, np.array([j]), axis=1)
         values[i] = graph("Where", is_missing, system.missing[None], value)
     return values
 
 
-def _beyond(graph: _Graph, x: str, system: System) -> str:
-    """`System._beyond`, (N, 1): what no row has."""
-    low, high = system.range
-    over = graph("Max", graph("Max", graph("Sub", low, x), graph("Sub", x, high)), 0.0)
-    square = graph("Min", graph("Div", over, max(high - low, 1e-30)), FARTHEST)
-    if system.is_discrete:
-        # s(1 − s), s the share of the way from one value to the next
-        rising = np.stack([np.ones(len(system.knots) - 1), np.zeros(len(system.knots) - 1)])[..., None]
-        share = _piecewise(graph, x, system.knots, rising)
-        between = graph("Mul", graph("Mul", share, graph("Sub", 1.0, share)), 1.0 / (len(system.knots) - 1))
-        square = graph("Add", square, between)
-    return graph("Sqrt", square)
+def _square(graph: _Graph, beyond: str, x: str, system: System) -> str:
+    """The square of the function of what no row has: beyond the range, or of a discrete number between two values."""
+    if not system.is_discrete:
+        return beyond
+    # s(1 − s), s the share of the way from one value to the next
+    n = len(system.knots) - 1
+    share = _piecewise(graph, x, system.knots, np.stack([np.ones((n, 1)), np.zeros((n, 1))]))
+    return graph("Add", beyond, graph("Mul", graph("Mul", share, graph("Sub", 1.0, share)), 1.0 / n))
 
 
 def _asinh(graph: _Graph, a: str) -> str:

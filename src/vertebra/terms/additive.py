@@ -126,7 +126,7 @@ def fit_additive(
     if everything is not None:
         report(f"fitting {len(fit.basis.terms)} terms to all {everything.n_rows:,} rows")
         data, fit, rows = taken_to_all(data, fit, rows, task.x, everything)
-        data = data._replace(values=[s.at(column) for s, column in zip(data.systems, x.T, strict=True)], working=working)
+        data = data._replace(values=[s.at(column, grows=False) for s, column in zip(data.systems, x.T, strict=True)], working=working)
     found, variance = _concluded(all_of_them, data, fit, rows, structures, rng)
     is_free = has_much_freedom(fit.basis, variance, weight, np.array(found.noise))
     if not (calibrate and clusters is None and is_free and isinstance(working, Plain)):

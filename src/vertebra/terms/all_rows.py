@@ -34,7 +34,7 @@ def taken_to_all(
     if acting := sorted({i for term in basis.terms for i in term}):
         systems = centred_on(everything, data.systems, acting)
         data = data._replace(
-            systems=systems, values=[system.at(column) for system, column in zip(systems, x.T, strict=True)]
+            systems=systems, values=[system.at(column, grows=False) for system, column in zip(systems, x.T, strict=True)]
         )
         more = more_degrees(everything.n_rows)
         total = {order: degree + more for order, degree in TOTAL_DEGREE.items()}

@@ -110,8 +110,8 @@ class System(NamedTuple):
     cell: Int[np.ndarray, " g"]  # the quarter of the scale that a knot lies in; of levels that are not rare, their own
     is_discrete: bool = False  # whether a number has no values but its knots
 
-    def at(self, x: Float[np.ndarray, " n"]) -> At:
-        """Rows with these values."""
+    def at(self, x: Float[np.ndarray, " n"], *, grows: bool = True) -> At:
+        """Rows with these values; in a fit the function of what no row has is not to grow."""
         is_missing = np.isnan(x)
         special = is_missing.astype(np.int8)
         g, zero = len(self.knots), np.zeros(len(x))
@@ -127,7 +127,7 @@ class System(NamedTuple):
             place = np.interp(value, self.knots, np.arange(g))
             left = np.clip(place.astype(np.int32), 0, max(g - 2, 0))
             share = place - left
-        return At(self, smooth, left, share, self._beyond(value, share), special)
+        return At(self, smooth, left, share, self._beyond(value, share) if grows else zero, special)
 
     def _beyond(self, value, share) -> Float[np.ndarray, " n"]:
         """The last function of a number: as the sd of Brownian motion that is known within the range, or at values."""

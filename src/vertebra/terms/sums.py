@@ -114,7 +114,7 @@ def centred_on(everything: Everything, systems: Sequence[System], inputs: Iterab
     chosen = list(inputs)
 
     def work(x, _, weight):
-        values = [systems[i](x[:, i]) for i in chosen]
+        values = [systems[i].at(x[:, i], grows=False).of(np.arange(len(systems[i].kind))) for i in chosen]
         return [sums for v in values for sums in (weight @ v, (weight[:, None] * v).T @ v)]
 
     sums, result = everything.total(work), list(systems)
@@ -133,7 +133,7 @@ class LazyValues:
 
     def __getitem__(self, i: int) -> At:
         if i not in self._known:
-            self._known[i] = self.systems[i].at(self.x[:, i])
+            self._known[i] = self.systems[i].at(self.x[:, i], grows=False)
         return self._known[i]
 
     def __len__(self) -> int:
