@@ -12,39 +12,76 @@ import vertebra as vb
 from vertebra.inference.draws import moments
 from vertebra.terms.block import BasisBlock, network_of
 from vertebra.terms.evidence import Basis
-from vertebra.terms.functions import system_of
+from vertebra.terms.functions import SEEN, system_of
 from vertebra.terms.sum_of_terms import SumOfTerms
 
 RNG = np.random.default_rng(0)
 WEIGHT = np.ones(300)
-# name: values at fit, levels, whether rough
+# name: values at fit, levels
 INPUTS = {
-    "smooth": (RNG.random(300), 0, False),
-    "with tails": (RNG.standard_t(2, 300), 0, False),
-    "with gaps": (np.where(RNG.random(300) < 0.2, np.nan, RNG.random(300)), 0, False),
-    "rough": (RNG.random(300), 0, True),
-    "rough with gaps": (np.where(RNG.random(300) < 0.2, np.nan, RNG.random(300)), 0, True),
-    "levels": (RNG.integers(0, 5, 300).astype(float), 6, False),
-    "levels with gaps": (np.where(RNG.random(300) < 0.2, np.nan, RNG.integers(0, 5, 300)), 6, False),
-    "one level": (np.zeros(300), 1, False),
-    "a constant": (np.ones(300), 0, False),
+    "smooth": (RNG.random(300), 0),
+    "with tails": (RNG.standard_t(2, 300), 0),
+    "with gaps": (np.where(RNG.random(300) < 0.2, np.nan, RNG.random(300)), 0),
+    "with a heap": (np.where(RNG.random(300) < 0.6, 0.0, RNG.random(300)), 0),
+    "discrete": (np.array([-3.0, 0.0, 0.5, 4.0, 7.0])[RNG.integers(0, 5, 300)], 0),
+    "discrete with gaps": (np.where(RNG.random(300) < 0.2, np.nan, RNG.integers(0, 5, 300)), 0),
+    "two values": (RNG.integers(0, 2, 300).astype(float), 0),
+    "levels": (RNG.integers(0, 5, 300).astype(float), 6),
+    "levels with gaps": (np.where(RNG.random(300) < 0.2, np.nan, RNG.integers(0, 5, 300)), 6),
+    "one level": (np.zeros(300), 1),
+    "a constant": (np.ones(300), 0),
+    "a constant with gaps": (np.where(RNG.random(300) < 0.2, np.nan, 1.0), 0),
 }
 
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_functions_in_jax_are_those_in_numpy(name, x64):
-    values, n_levels, rough = INPUTS[name]
-    system = system_of(values, WEIGHT, n_levels, rough=rough)
-    others = [system_of(v, WEIGHT, n, rough=r) for v, n, r in INPUTS.values()]
-    beyond = [-1.0, 0.0, np.nan] if n_levels else [-9.0, 9.0, np.nan]
+    values, n_levels = INPUTS[name]
+    system = system_of(values, WEIGHT, n_levels)
+    others = [system_of(v, WEIGHT, n) for v, n in INPUTS.values()]
+    # what no row has: a level never seen; values beyond the range and, of a discrete number, between two
+    beyond = [-1.0, 0.0, np.nan] if n_levels else [-9.0, 9.0, np.nan, -1e6, 1e6, *np.linspace(-1.0, 8.0, 37)]
     x = np.concatenate([values, beyond])
+    if system.is_discrete:
+        assert ((system(x)[:, -1] > 0) & (x > np.nanmin(values)) & (x < np.nanmax(values))).any()
     index = np.arange(len(system.kind))[:, None]
     wanted = system(x).T
     for like in ((), others):
         block = BasisBlock([system], index, like=like)
-        # sums of 13 polynomials, whose coefficients are within some thousands
+        # sums of 13 polynomials, whose coefficients are within some thousands, and lines between 40 functions' knots
         np.testing.assert_allclose(block(jnp.asarray(x[None])), wanted, atol=1e-11 * np.abs(wanted).max())
         np.testing.assert_array_equal(block(jnp.asarray(x[:1])), block(jnp.asarray(x[None, :1]))[:, 0])
+
+
+@pytest.mark.parametrize("name", ["smooth", "with tails", "discrete with gaps", "levels with gaps"])
+def test_functions_of_a_pruned_system_in_jax_are_those_in_numpy(name, x64):
+    values, n_levels = INPUTS[name]
+    system = system_of(values, WEIGHT, n_levels)
+    x = np.concatenate([values, [-1.0, np.nan] if n_levels else [-9.0, 9.0, 0.3, np.nan]])
+    wanted = system(x)
+    for family in system.families:
+        used = system.of(SEEN, family)[:5]
+        part, place = system.only(used)
+        found = BasisBlock([part], place[used][:, None])(jnp.asarray(x[None]))
+        np.testing.assert_allclose(found, wanted[:, used].T, atol=1e-11 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", ["smooth", "with tails", "discrete"])
+def test_functions_have_slopes_at_all_values(name, x64):
+    values, _ = INPUTS[name]
+    system = system_of(values, WEIGHT)
+    block = BasisBlock([system], np.arange(len(system.kind))[:, None])
+    ends = values.min(), values.max()
+    # within lines, and beyond the range
+    x = np.array([np.interp(0.4, [0.0, 1.0], system.knots[k : k + 2]) for k in (0, 2)] + [ends[0] - 0.7, ends[1] + 0.7])
+    found = jax.jacrev(lambda x: block(x[None]))(jnp.asarray(x))
+    slopes = np.stack([np.diag(each) for each in np.asarray(found)])
+    step = 1e-6 * min(1.0, np.diff(system.knots)[[0, 2]].min())
+    wanted = ((system(x + step) - system(x - step)) / (2.0 * step)).T
+    # central differences of values of order ten, over steps of 1e-6 of a line
+    np.testing.assert_allclose(slopes, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+    # at the values themselves, where √0 has none, they are finite
+    assert np.isfinite(jax.grad(lambda x: block(x[None]).sum())(jnp.asarray(values))).all()
 
 
 def test_products_belong_to_terms_and_scales_are_prior_sds(x64):
@@ -129,7 +166,7 @@ def test_the_default_model_and_its_network_have_the_same_predictions_and_effects
     model, (x, _) = models[kind], messy(kind)
     network, coded = vb.as_network(model), model.model_.x(x)
     systems = model.model_.posterior.terms.basis.systems
-    assert [system.is_rough for system in systems] == [kind == "rough", kind == "rough", False]
+    assert [any(family.is_local for family in system.families) for system in systems] == [kind == "rough"] * 2 + [False]
     assert systems[2].n_levels == 3
     assert network.skeleton.clusters == ((1,), (0, 2))
     mean, variance = model.model_.posterior.moments(coded)

@@ -19,7 +19,8 @@ from vertebra.tables.profile import copies_of
 from vertebra.terms.all_rows import MANY_ROWS, more_degrees, taken_to_all
 from vertebra.terms.evidence import basis_of
 from vertebra.terms.choice import choose
-from vertebra.terms.families import DEGREE
+from vertebra.terms.families import DEGREE, Family
+from vertebra.terms.functions import SEEN
 from vertebra.terms.latents import (
     MAX_EXACT,
     Data,
@@ -43,6 +44,8 @@ from vertebra.terms.term import Term, maximal, subsets
 # Families are compared with so many rows, so many times, beside main effects and so many of the strongest pairs. Round
 # numbers.
 ROWS_FOR_LOCAL, N_CHOICES, N_COMPARED = 200, 2, 4
+# Rows for each column of local functions of all inputs at once, where these are a start for comparisons.
+ROWS_PER_COLUMN = 3
 # Of more rows terms are sought in so many: what these cannot show is a share of some 10⁻³ of the noise's variance. All
 # rows are then fitted.
 ROWS_SEARCHED = int(__import__("os").environ.get("MS", "15000"))
@@ -205,7 +208,7 @@ def _with_families(task: _Task, data: Data, start: _Start) -> list[RowSums]:
     if np.count_nonzero(task.weight) < ROWS_FOR_LOCAL or task.mains is Mains.LINES:
         return rows
     task.report("choosing the functions of every input")
-    for _ in range(N_CHOICES):
+    for k in range(N_CHOICES):
         models = []
         for each in rows:
             if each.is_constant:
@@ -214,8 +217,27 @@ def _with_families(task: _Task, data: Data, start: _Start) -> list[RowSums]:
             model = model_of(each, [t for t in compared if all(each.systems[i].is_alive for i in t)])
             each.faint = model.posterior.noise_variance < FAINT * each.square / each.total
             models.append(model)
+        models = _all_local_if_better(data, models) if k == 0 else models
         data.chosen.update(choose(models, data.mains))
     return rows
+
+
+def _all_local_if_better(data: Data, smooth: list[Model]) -> list[Model]:
+    """Models with local functions of all inputs at once, where evidence is for them, to compare families beside.
+
+    Beside what smooth functions of the others leave as noise, those of one input may not be worth it by themselves.
+    """
+    local = {(i,): (Family.BROWNIAN,) for i, s in enumerate(data.systems) if Family.BROWNIAN in s.families}
+    n_columns = sum(len(data.systems[i].of(SEEN, Family.BROWNIAN)) for (i,) in local)
+    if not smooth or not 0 < n_columns < smooth[0].rows.n / ROWS_PER_COLUMN:
+        return smooth
+    data.chosen.update(local)
+    rough = [model_of(model.rows, model.basis.terms) for model in smooth]
+    if sum(b.posterior.log_evidence - a.posterior.log_evidence for a, b in zip(smooth, rough, strict=True)) > 0.0:
+        return rough
+    for term in local:
+        del data.chosen[term]
+    return smooth
 
 
 def _searched_and_fitted(

@@ -243,6 +243,8 @@ def _values(of: Tables, x: Float[Array, " n"]) -> Float[Array, "k n"]:
     # what no row has: beyond the range, or between two values
     away = jnp.maximum(jnp.maximum(of.least - at, at - of.least - of.spread), 0.0) / of.spread
     square = jnp.minimum(away, FARTHEST) + of.between * share[0] * (1.0 - share[0])
-    values = values + of.growing[:, None] * jnp.sqrt(square)
+    # √0 apart: its slope is not finite
+    beyond = jnp.where(square > 0.0, jnp.sqrt(jnp.where(square > 0.0, square, 1.0)), 0.0)
+    values = values + of.growing[:, None] * beyond[None]
     values = jnp.where(is_unseen[None], of.unseen[:, None], values)
     return jnp.where(is_missing[None], of.missing[:, None], values)
