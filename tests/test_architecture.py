@@ -22,8 +22,8 @@ STOREYS = {
     "likelihoods": "quadrature densities quantiles likelihood continuous discrete gaussian_rows working_responses"
     " predictive",
     "inference": "objective conjugate rows training arguments draws settings outcome run fitting",
-    "terms": "term polynomials families functions evidence sums structure model score_test choice search linear sum_of_terms"
-    " block latents revision all_rows overconfidence additive group_lasso",
+    "terms": "term polynomials families functions evidence sums structure model score_test choice search linear"
+    " sum_of_terms block latents revision all_rows overconfidence additive group_lasso",
     "effects": "words notebook grid effect pieces decomposition posterior",
     "models": "settings target rows conformal reading scores diagnostics calibration remainder evaluation networks"
     " model explanation conclusion additive skeleton",

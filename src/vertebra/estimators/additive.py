@@ -75,7 +75,7 @@ class AdditiveRegressor(Regressor, _Additive):
     Parameters
     ----------
     scheme : str
-        "auto": a basis of functions for every term, smooth or rough as the data ask, all in closed form. Or the name of
+        "auto": a basis of functions for every term, smooth or local by evidence, all in closed form. Or the name of
         a scheme of the paper ("mc_dropout", "random_features", "deep_kernel_learning", "deep_random_features",
         "mean_field", "inducing_points"), built on the clusters found and trained by the ELBO.
     structure : {"tests", "group_lasso"}

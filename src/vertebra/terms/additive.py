@@ -16,9 +16,9 @@ from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.gaussian_rows import left_out
 from vertebra.likelihoods.working_responses import Classes, Plain, Working
 from vertebra.tables.profile import copies_of
-from vertebra.terms.all_rows import MANY_ROWS, more_degrees, taken_to_all
-from vertebra.terms.evidence import basis_of
+from vertebra.terms.all_rows import more_degrees, taken_to_all
 from vertebra.terms.choice import choose
+from vertebra.terms.evidence import basis_of
 from vertebra.terms.families import DEGREE, Family
 from vertebra.terms.functions import SEEN
 from vertebra.terms.latents import (
@@ -32,7 +32,7 @@ from vertebra.terms.latents import (
     searched,
     settled,
 )
-from vertebra.terms.model import ON_THE_WAY, Model, fit_basis, model_of
+from vertebra.terms.model import Model, model_of
 from vertebra.terms.overconfidence import has_much_freedom, overconfidence
 from vertebra.terms.revision import N_REWEIGHTINGS, all_tested, looked_at_again, with_what_evidence_wants
 from vertebra.terms.search import ROWS_PER_MAIN, Asked, all_mains_if_better, strongest
@@ -48,7 +48,7 @@ ROWS_FOR_LOCAL, N_CHOICES, N_COMPARED = 200, 2, 4
 ROWS_PER_COLUMN = 3
 # Of more rows terms are sought in so many: what these cannot show is a share of some 10⁻³ of the noise's variance. All
 # rows are then fitted.
-ROWS_SEARCHED = int(__import__("os").environ.get("MS", "15000"))
+ROWS_SEARCHED = 15_000
 # Noise of a smaller share of the variance of y is faint: single precision would show beside it.
 FAINT = 0.03
 
@@ -129,7 +129,9 @@ def fit_additive(
     if everything is not None:
         report(f"fitting {len(fit.basis.terms)} terms to all {everything.n_rows:,} rows")
         data, fit, rows = taken_to_all(data, fit, rows, task.x, everything)
-        data = data._replace(values=[s.at(column, grows=False) for s, column in zip(data.systems, x.T, strict=True)], working=working)
+        data = data._replace(
+            values=[s.at(column, grows=False) for s, column in zip(data.systems, x.T, strict=True)], working=working
+        )
     found, variance = _concluded(all_of_them, data, fit, rows, structures, rng)
     is_free = has_much_freedom(fit.basis, variance, weight, np.array(found.noise))
     if not (calibrate and clusters is None and is_free and isinstance(working, Plain)):
@@ -145,9 +147,7 @@ def fit_additive(
     return _widened(found, overconfidence(x, y, weight, rng, fitted), working)
 
 
-def _sampled(
-    task: _Task, everything: Everything | None, rng: np.random.Generator
-) -> tuple[_Task, Everything | None]:
+def _sampled(task: _Task, everything: Everything | None, rng: np.random.Generator) -> tuple[_Task, Everything | None]:
     """The task with no more rows than terms are sought in; and all rows, where these are fewer."""
     x, weight, working = task.x, task.weight, task.working
     is_two_classes = isinstance(working, Classes) and working.n_classes == 2

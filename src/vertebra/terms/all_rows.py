@@ -34,11 +34,14 @@ def taken_to_all(
     if acting := sorted({i for term in basis.terms for i in term}):
         systems = centred_on(everything, data.systems, acting)
         data = data._replace(
-            systems=systems, values=[system.at(column, grows=False) for system, column in zip(systems, x.T, strict=True)]
+            systems=systems,
+            values=[system.at(column, grows=False) for system, column in zip(systems, x.T, strict=True)],
         )
         more = more_degrees(everything.n_rows)
         total = {order: degree + more for order, degree in TOTAL_DEGREE.items()}
-        basis = basis_of(systems, basis.terms, data.chosen, total, sizes=basis.sizes, max_columns=most_columns(rows[0].n))
+        basis = basis_of(
+            systems, basis.terms, data.chosen, total, sizes=basis.sizes, max_columns=most_columns(rows[0].n)
+        )
     passes = _Passes(data, basis, [each.faint for each in rows], everything)
     if data.is_gaussian:
         rows = passes.rows(fit.models, data.working.start[0])

@@ -58,7 +58,8 @@ class Tables(NamedTuple):
 class BasisBlock(eqx.Module):
     """φ_j(x) = scale_j Π_i φ_{k_ji}(x_i): products of each input's own functions, nothing trained.
 
-    `systems` are the functions of each input that the block reads (of a family, of levels, of gaps), `index` (r, inputs) the place of each product's functions in them, 0 the constant; `scale` is 1 unless given.
+    `systems` are the functions of each input that the block reads (families, levels, gaps), `index` (r, inputs) the
+    place of each product's functions in them, 0 the constant; `scale` is 1 unless given.
     A finite-rank kernel K̂ = φᵀφ whose ANOVA components are known in advance: a product belongs to the term of the
     inputs whose function is not the constant. NaN is a missing value, −1 of a category a level never seen.
 

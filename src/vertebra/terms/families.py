@@ -119,7 +119,7 @@ def functions_of(
 
 
 def polynomials_at(u: Float[np.ndarray, " g"], m: Float[np.ndarray, " g"], degree: int) -> Functions:
-    """Smooth functions at the values of a discrete number: orthonormal under m, mean zero; no more than the knots that have rows can tell apart."""
+    """Smooth functions at the values of a discrete number, no more than those with rows can tell apart."""
     degree = min(degree, int(np.count_nonzero(m)) - 1)
     vander = np.polynomial.legendre.legvander(u, degree)
     upper = np.asarray(np.linalg.qr(np.sqrt(m)[:, None] * vander, mode="r"))

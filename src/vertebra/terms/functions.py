@@ -1,10 +1,10 @@
 """Functions of one input, and their products: the basis that a sum of terms is written in.
 
 Every input has a system of functions with mean zero under its empirical marginal, and the constant 1: of a number those
-of several families (`families`), of which a term takes one, and of a category contrasts of its levels. One more function
-tells missing values from the rest, and one, of which rows say nothing, grows where no value was: beyond the range, and
-between the values of a discrete number. A product of functions of the inputs of a term T has mean zero along each of
-them: under the product of the marginals it lies in I_T alone.
+of several families (`families`), of which a term takes one, and of a category contrasts of its levels. One more tells
+missing values from the rest; and one, of which rows say nothing, grows where no value was: beyond the range, between
+the values of a discrete number. A product of functions of the inputs of a term T has mean zero along each of them:
+under the product of the marginals it lies in I_T alone.
 
 Each function carries what its prior needs: `cost`, its degree; `offset`, the log of its prior variance beside the
 others of its family.
@@ -15,7 +15,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
-
 from scipy.interpolate import PchipInterpolator
 
 from vertebra.terms.families import (
@@ -49,7 +48,7 @@ Families = tuple[Family, ...]
 
 
 class At(NamedTuple):
-    """One input at some rows: the values of its functions there, the tabulated ones worked out as they are asked for."""
+    """One input at some rows: the values of its functions there, those in tables worked out as they are asked for."""
 
     system: "System"
     smooth: Float[np.ndarray, "n d"]  # polynomials, the constant first
@@ -374,9 +373,7 @@ def usual_families(systems: Sequence[System], term: Term, chosen: Mapping[Term, 
     """What was chosen for a term; else for its main effects; else the smoothest."""
     if term in chosen:
         return chosen[term]
-    return tuple(
-        chosen[(i,)][0] if (i,) in chosen else (systems[i].families or (Family.ANY,))[0] for i in term
-    )
+    return tuple(chosen[(i,)][0] if (i,) in chosen else (systems[i].families or (Family.ANY,))[0] for i in term)
 
 
 def columns(
@@ -387,4 +384,3 @@ def columns(
     for axis, i in enumerate(term[1:], start=1):
         product *= values[i].of(index[:, axis], dtype)
     return product
-

@@ -108,7 +108,11 @@ def searched(rows: list[RowSums], asked: Asked) -> tuple[tuple[Structure, ...], 
         own = {} if model is None else model.basis.sizes
         sizes.update({t: max(n, sizes.get(t, 0)) for t, n in own.items()})
     alive = [t for t in terms if all(systems[i].is_alive for i in t)]
-    return structures, basis_of(systems, alive, rows[0].chosen, sizes=sizes, max_columns=most_columns(rows[0].n)), models
+    return (
+        structures,
+        basis_of(systems, alive, rows[0].chosen, sizes=sizes, max_columns=most_columns(rows[0].n)),
+        models,
+    )
 
 
 def models_of(

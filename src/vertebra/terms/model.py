@@ -65,7 +65,9 @@ def model_of(
     """The model of some terms while terms are sought, by evidence, begun where another one ended."""
     if sizes is None and before is not None:
         sizes = before.basis.sizes
-    basis = basis_of(rows.systems, by_order(set(terms)), rows.chosen, MODEL_DEGREE, sizes, MODEL_COLUMNS, most_columns(rows.n))
+    basis = basis_of(
+        rows.systems, by_order(set(terms)), rows.chosen, MODEL_DEGREE, sizes, MODEL_COLUMNS, most_columns(rows.n)
+    )
     return fit_basis(rows, basis, before=before, many=MANY_COLUMNS, n_rounds=2, tolerance=ON_THE_WAY)
 
 

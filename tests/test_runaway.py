@@ -1,0 +1,86 @@
+"""Functions stay where their rows are: no prediction runs away, whatever the table."""
+
+import gzip
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vertebra as vb
+
+SUITE = pathlib.Path(__file__).resolve().parents[2] / "shared/data/suite"
+
+
+def hostile(seed):
+    """Outliers of up to a thousand sds, heaps of zeros, codes, heavy tails, near copies; x and y."""
+    rng = np.random.default_rng(seed)
+    n, p = int(rng.choice([60, 200, 500])), int(rng.integers(2, 5))
+    z = rng.standard_normal((n, p))
+    if rng.random() < 0.5:
+        z[:, 1] = z[:, 0] + rng.standard_normal(n) * 10.0 ** rng.uniform(-3.0, -0.5)
+    x = z.copy()
+    for column, kind in zip(x.T, rng.integers(0, 6, p), strict=True):
+        if kind == 0:
+            column[rng.choice(n, max(1, n // 200))] = rng.choice([-1.0, 1.0]) * 10.0 ** rng.uniform(1.0, 3.0)
+        elif kind == 1:
+            column[:] = np.where(rng.random(n) < 0.6, 0.0, np.exp(column))
+        elif kind == 2:
+            column[:] = np.clip(np.round(2.0 * column), -2.0, 8.0)
+        elif kind == 3:
+            column[:] = np.exp(2.0 * column)
+    f = np.sin(z[:, 0]) + z[:, 0] * z[:, 1] * (rng.random() < 0.7) + np.sign(z[:, -1]) * (rng.random() < 0.5)
+    return x, f + rng.standard_normal(n) * 10.0 ** rng.uniform(-1.0, 0.5), rng
+
+
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_no_prediction_leaves_twice_the_range_of_y(seed):
+    x, y, rng = hostile(seed)
+    model = vb.AdditiveRegressor(remainder=False, random_state=0).fit(x, y)
+    low, high = x.min(axis=0), x.max(axis=0)
+    corners = np.where(rng.random((200, x.shape[1])) < 0.5, low, high)
+    strangers = np.stack([rng.choice(column, 300) for column in x.T], axis=1)
+    beyond = np.where(rng.random((50, x.shape[1])) < 0.5, low - 5.0 * (high - low), high + 5.0 * (high - low))
+    found = model.predict(np.concatenate([x, corners, strangers, beyond]))
+    assert np.isfinite(found).all()
+    assert np.abs(found - 0.5 * (y.min() + y.max())).max() <= y.max() - y.min()
+
+
+def test_codes_live_at_their_values():
+    """Between two codes nothing happens that does not happen at one of them, and nobody is sure of it."""
+    rng = np.random.default_rng(0)
+    code = rng.choice([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 8.0], 2000, p=[0.1, 0.2, 0.3, 0.2, 0.1, 0.06, 0.04])
+    late = rng.random(2000) < np.where(code > 0, 0.6, 0.15)
+    model = vb.AdditiveClassifier(random_state=0).fit(pd.DataFrame({"months": code}), late)
+    at = np.unique(code)
+    between = 0.5 * (at[1:] + at[:-1])
+    here, there = (model.predict_f(pd.DataFrame({"months": values})) for values in (at, between))
+    lower, upper = np.minimum(here[0][1:], here[0][:-1]), np.maximum(here[0][1:], here[0][:-1])
+    assert ((lower - 1e-9 <= there[0]) & (there[0] <= upper + 1e-9)).all()
+    assert (there[1] > np.minimum(here[1][1:], here[1][:-1])).all()
+
+
+def test_the_sd_grows_beyond_the_range_where_the_mean_levels_off():
+    data = vb.datasets.synthetic("f1", n=500, seed=0)
+    model = vb.AdditiveRegressor(remainder=False, random_state=0).fit(data.x, data.y)
+    row = np.full((1, 10), 0.5)
+    at = np.repeat(row, 5, axis=0)
+    at[:, 3] = [1.0, 1.5, 2.0, 5.0, 1e9]
+    mean, sd = model.predict(at, return_std=True)
+    np.testing.assert_allclose(mean[1:], mean[1], atol=1e-9)
+    assert (np.diff(sd) > 0.0).all()
+    assert np.isfinite(sd).all()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SUITE.exists(), reason="needs the table of diamonds in ../shared/data/suite")
+def test_diamonds_with_gaps_written_as_zeros_do_not_run_away():
+    with gzip.open(SUITE / "diamonds/data.csv.gz", "rt") as file:
+        table = pd.read_csv(file)
+    splits = np.load(SUITE / "diamonds/splits.npz")
+    train, test = splits["train"][0], splits["test"][0]
+    x, y = table.iloc[:, :-1], table.iloc[:, -1].to_numpy()
+    model = vb.AdditiveRegressor(remainder=False, random_state=0).fit(x.iloc[train], y[train])
+    away = model.predict(x.iloc[test]) - y[test]
+    assert np.sqrt(np.mean(away**2)) < 560.0  # that of boosted trees in pairs is 591
+    assert np.abs(away).max() < 15_000.0
