@@ -84,3 +84,41 @@ def test_diamonds_with_gaps_written_as_zeros_do_not_run_away():
     away = model.predict(x.iloc[test]) - y[test]
     assert np.sqrt(np.mean(away**2)) < 560.0  # that of boosted trees in pairs is 591
     assert np.abs(away).max() < 15_000.0
+
+
+def test_rows_outside_the_range_are_said_and_marked():
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.random(300), "b": rng.random(300), "kind": rng.choice(["p", "q"], 300)})
+    model = vb.AdditiveRegressor(remainder=False, random_state=0).fit(x, x["a"] + rng.standard_normal(300))
+    new = pd.DataFrame({"a": [0.5, 1.05, 3.0, np.nan], "b": [0.5, -2.0, 9.0, 0.1], "kind": ["p", "q", "new", None]})
+    with pytest.warns(vb.OutsideRange, match=r"^2 rows lie outside the range of the fit: b \(2\), a \(1\)\."):
+        model.predict(new)
+    away = model.outside(new)
+    assert list(away) == ["a", "b", "kind"]
+    assert away["a"].tolist() == [False, False, True, False]
+    assert away["b"].tolist() == [False, True, True, False]
+    assert not away["kind"].any()
+
+
+@pytest.mark.parametrize(
+    ("mark", "n", "is_named"), [(0.0, 8, True), (-1.0, 8, True), (99.0, 8, True), (7.0, 8, False), (0.0, 2, False)]
+)
+def test_values_that_may_stand_for_gaps_are_named(mark, n, is_named):
+    rng = np.random.default_rng(0)
+    size = 5.7 + 1.1 * rng.standard_normal(1000).clip(-1.8, 2.5)
+    y = 3.0 * size + rng.standard_normal(1000)
+    size[:n] = mark
+    found = vb.AdditiveRegressor(remainder=False, random_state=0).fit(pd.DataFrame({"size": size}), y).diagnostics_
+    said = [each for each in found.warnings if "a gap?" in each]
+    assert said == (
+        [f"{n} rows have size = {mark:g}, far from all others: a gap? Write it as a missing value."] if is_named else []
+    )
+
+
+def test_a_heap_of_zeros_and_codes_are_no_gaps():
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame(
+        {"rain": np.where(rng.random(800) < 0.15, 0.0, rng.exponential(size=800)), "rooms": rng.integers(0, 6, 800)}
+    )
+    y = x["rain"] + x["rooms"] + 0.3 * rng.standard_normal(800)
+    assert not any("a gap?" in each for each in vb.AdditiveRegressor(remainder=False).fit(x, y).diagnostics_.warnings)

@@ -27,6 +27,7 @@ _NAMES = {
     "inference": ("Diverged", "Fitted", "Progress", "elbo", "fit", "fit_stream", "moments", "sample"),
     "likelihoods": ("Bernoulli", "Categorical", "Gaussian", "HeteroscedasticGaussian", "Poisson", "StudentT"),
     "machine.file": ("BadFile",),
+    "models.rows": ("OutsideRange",),
     "networks.blocks": ("FunctionBlock", "InducingPointBlock", "RandomFeatureBlock"),
     "networks.build": ("build",),
     "networks.divergence": ("kl",),

@@ -16,7 +16,7 @@ from vertebra.models.diagnostics import Diagnostics
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.model import Model
 from vertebra.models.settings import InputLike, Settings
-from vertebra.tables.schema import Schema
+from vertebra.tables.schema import Schema, TableLike
 from vertebra.terms.term import Term
 
 ASKED = {part.name for part in dataclasses.fields(Settings)}
@@ -89,6 +89,19 @@ class Estimator(BaseEstimator):
         model = self._fitted()
         i = model.position(name)
         return model.profile.inputs[i].table(model.schema.columns[i])
+
+    def outside(self, X: TableLike) -> pd.DataFrame:
+        """Which values lie clearly outside the range of the fit: a row for each of X, a column for every input.
+
+        There predictions level off, and their sds grow with the distance; `predict` warns of such rows
+        (`vb.OutsideRange`).
+
+        >>> model.outside(data.x).to_numpy().any()
+        np.False_
+        """
+        model = self._fitted()
+        away = model.outside(model.schema.matrix(X, model.kind))
+        return pd.DataFrame(away, columns=model.names)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the fitted model to one file, which `vertebra.load` reads; an older file there is replaced at once.

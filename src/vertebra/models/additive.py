@@ -17,7 +17,7 @@ from vertebra.machine.control import Control
 from vertebra.machine.threads import cores
 from vertebra.models.calibration import noise
 from vertebra.models.conclusion import Outcome, conclude
-from vertebra.models.diagnostics import check_memory, concurvity, copy_words, is_noisier
+from vertebra.models.diagnostics import check_memory, concurvity, copy_words, is_noisier, marked_gaps
 from vertebra.models.evaluation import cross_fitted, losses, losses_of_logits
 from vertebra.models.model import Found, Model, position_in
 from vertebra.models.networks import SCHEMES, Shape, ensemble_of, network_words, train
@@ -323,6 +323,10 @@ class _Additive:
         names, matrix = self.read.names, outcome.rows.matrix
         acting = sorted({i for cluster in found.clusters for i in cluster})
         warnings = outcome.warnings + concurvity(matrix, names, acting)
+        columns = self.read.schema.columns
+        for i in acting:
+            if columns[i].kind == "number":
+                warnings += marked_gaps(np.round(columns[i].original(matrix[:, i]), 9), names[i])
         if self.given is None:
             warnings += copy_words({i: first for i, first in copies_of(matrix).items() if first in acting}, names)
         if control.ended:

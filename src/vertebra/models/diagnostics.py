@@ -21,6 +21,10 @@ COVERAGE_LIMITS, ROWS_FOR_COVERAGE = (0.92, 0.98), 200
 UNEVEN, N_PARTS, ROWS_PER_PART = 8.0, 8, 40
 # Rows are noisier if their variance is larger by this factor, and their sd by so many standard errors.
 NOISIER, CLEARLY = 1.5, 3.0
+# A value that stands for a gap: one of these at an end of a column, in so many rows and no larger a share, further from
+# the bulk of the others than so many times their interquartile range. Diamonds' zeros are 2 of them away.
+MARKS = (0.0, -1.0, *(sign * (10.0**k - 1.0) for k in range(1, 9) for sign in (-1, 1)))
+FEWEST_MARKED, MOST_MARKED, FAR = 3, 0.2, 1.5
 # An error this many times that of a linear model is clearly worse.
 WORSE = 1.1
 
@@ -71,6 +75,23 @@ def concurvity(x: Float[np.ndarray, "n p"], names: Sequence[str], inputs: Sequen
         f"{one} and {other} rise and fall together (rank correlation {r:.2f}): their effects can hardly be told apart."
         for r, one, other in sorted(found, reverse=True)[:5]
     ]
+
+
+def marked_gaps(values: Float[np.ndarray, " n"], name: str) -> list[str]:
+    """Rows of a number whose value may stand for a gap: zeros, −1 or nines, far from all others."""
+    values = values[~np.isnan(values)]
+    found = []
+    for mark in {float(values.min()), float(values.max())} & set(MARKS) if len(values) else ():
+        others = values[values != mark]
+        n = len(values) - len(others)
+        if n < FEWEST_MARKED or n > MOST_MARKED * len(values):
+            continue
+        low, lower, upper, high = np.quantile(others, [0.01, 0.25, 0.75, 0.99])
+        spread = (upper - lower) or (high - low)
+        away = low - mark if mark < low else mark - high
+        if spread > 0.0 and away > FAR * spread:
+            found.append(f"{n} rows have {name} = {mark:g}, far from all others: a gap? Write it as a missing value.")
+    return found
 
 
 def copy_words(copies: Mapping[int, int], names: Sequence[str]) -> list[str]:

@@ -2,12 +2,13 @@
 
 import dataclasses
 import numbers
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import ArrayLike, Float
+from jaxtyping import ArrayLike, Bool, Float
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
 from vertebra.effects.posterior import Posterior
@@ -17,7 +18,7 @@ from vertebra.machine.checks import check_count, check_level
 from vertebra.models.conformal import half_width
 from vertebra.models.diagnostics import Diagnostics
 from vertebra.models.evaluation import Evaluation, Linear, of_classes, of_numbers
-from vertebra.models.rows import Rows
+from vertebra.models.rows import OutsideRange, Rows, outside
 from vertebra.models.scores import Method
 from vertebra.models.settings import LIKELIHOODS, InputLike
 from vertebra.models.target import Target, as_numbers
@@ -29,6 +30,8 @@ from vertebra.tables.weighting import Weights, weighting
 from vertebra.terms.structure import Structure
 from vertebra.terms.term import Term
 
+# Columns that a warning of rows outside the range names: as many as a line holds.
+MOST_NAMED = 3
 # Rows first, and no axis of targets where y had none.
 Shaped = Float[np.ndarray, "..."]
 
@@ -106,8 +109,24 @@ class Model:
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def x(self, X: TableLike) -> Float[np.ndarray, "n p"]:
-        """A table as the model reads it."""
-        return self.encoding(self.schema.matrix(X, self.kind))
+        """A table as the model reads it; rows far from those of the fit are said."""
+        coded = self.schema.matrix(X, self.kind)
+        if (away := self.outside(coded)).any():
+            counts = away.sum(axis=0)
+            worst = np.argsort(-counts, kind="stable")[:MOST_NAMED]
+            listed = ", ".join(f"{self.names[i]} ({counts[i]:,})" for i in worst if counts[i])
+            warnings.warn(
+                f"{away.any(axis=1).sum():,} rows lie outside the range of the fit: {listed}. There predictions level "
+                "off, and their sds grow with the distance.",
+                OutsideRange,
+                stacklevel=4,
+            )
+        return self.encoding(coded)
+
+    def outside(self, coded: Float[np.ndarray, "n p"]) -> Bool[np.ndarray, "n p"]:
+        """Which numbers of coded rows lie outside the range of the fit; levels never do."""
+        is_number = np.array([not column.levels for column in self.schema.columns])
+        return outside(coded, self.ranges) & is_number
 
     def predictive(self, X: TableLike, *, with_variance: bool = True) -> Predictive:
         return self.predictive_of(self.x(X), with_variance=with_variance)

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from vertebra.tables.folds import runs_of
 from vertebra.tables.profile import at_equal_ranks
@@ -12,6 +12,9 @@ from vertebra.tables.profile import at_equal_ranks
 MOST_PARTS = 5
 # Rows that stand for the marginals of the inputs, where a network is taken apart: quantiles 0.4 % apart.
 N_MARGINAL_ROWS = 256
+# Values are outside the range of the fit from this share of its width on: of new rows from where the old ones came some
+# are always a little outside. A round number.
+OUTSIDE = 0.1
 
 
 class Rows(NamedTuple):
@@ -61,6 +64,18 @@ def ranges_of(matrix: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "p 2"]:
     """The least and the largest value of every input."""
     seen = [column[~np.isnan(column)] for column in matrix.T]
     return np.array([[s.min(), s.max()] if len(s) else [0.0, 0.0] for s in seen])
+
+
+class OutsideRange(UserWarning):
+    """Rows to predict lie clearly outside the values of the fit: their predictions level off, and their sds grow."""
+
+
+def outside(matrix: Float[np.ndarray, "n p"], ranges: Float[np.ndarray, "p 2"]) -> Bool[np.ndarray, "n p"]:
+    """Where coded values lie further beyond the range of the fit than a share of its width."""
+    low, high = ranges.T
+    allowed = OUTSIDE * (high - low)
+    with np.errstate(invalid="ignore"):
+        return (matrix < low - allowed) | (matrix > high + allowed)
 
 
 def marginal_rows(x, weight) -> Float[np.ndarray, "m p"]:

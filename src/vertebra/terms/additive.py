@@ -20,7 +20,7 @@ from vertebra.terms.all_rows import more_degrees, taken_to_all
 from vertebra.terms.choice import choose
 from vertebra.terms.evidence import basis_of
 from vertebra.terms.families import DEGREE, Family
-from vertebra.terms.functions import SEEN
+from vertebra.terms.functions import SEEN, Families
 from vertebra.terms.latents import (
     MAX_EXACT,
     Data,
@@ -150,9 +150,12 @@ def fit_additive(
 def _sampled(task: _Task, everything: Everything | None, rng: np.random.Generator) -> tuple[_Task, Everything | None]:
     """The task with no more rows than terms are sought in; and all rows, where these are fewer."""
     x, weight, working = task.x, task.weight, task.working
-    is_two_classes = isinstance(working, Classes) and working.n_classes == 2
-    if len(x) > ROWS_SEARCHED and (isinstance(working, Plain) or is_two_classes):
-        targets = working.y if isinstance(working, Plain) else working.codes.astype(float)
+    targets = None
+    if isinstance(working, Plain):
+        targets = working.y
+    elif isinstance(working, Classes) and working.n_classes == 2:
+        targets = working.codes.astype(float)
+    if len(x) > ROWS_SEARCHED and targets is not None:
         some = np.sort(rng.choice(len(x), ROWS_SEARCHED, replace=False))
         everything = HeldTable(x, targets, weight) if everything is None else everything
         task = task._replace(x=x[some], weight=weight[some], working=working.of(targets[some], weight[some]))
@@ -227,7 +230,9 @@ def _all_local_if_better(data: Data, smooth: list[Model]) -> list[Model]:
 
     Beside what smooth functions of the others leave as noise, those of one input may not be worth it by themselves.
     """
-    local = {(i,): (Family.BROWNIAN,) for i, s in enumerate(data.systems) if Family.BROWNIAN in s.families}
+    local: dict[Term, Families] = {
+        (i,): (Family.BROWNIAN,) for i, s in enumerate(data.systems) if Family.BROWNIAN in s.families
+    }
     n_columns = sum(len(data.systems[i].of(SEEN, Family.BROWNIAN)) for (i,) in local)
     if not smooth or not 0 < n_columns < smooth[0].rows.n / ROWS_PER_COLUMN:
         return smooth
