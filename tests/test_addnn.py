@@ -6,7 +6,7 @@ from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.likelihoods import Categorical
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.likelihoods.working_responses import Classes, Counts, HeavyTails, Plain, UnevenNoise
-from vertebra.terms import additive as room
+from vertebra.terms import families
 from vertebra.terms.additive import fit_additive
 
 
@@ -90,7 +90,7 @@ def test_steps_are_taken_for_rough_and_fitted_better(monkeypatch):
     y = steps(x) + 0.2 * rng.standard_normal(1000)
     rough = fit(x, y)
     assert rough.terms.basis.is_local(rough.terms.basis.blocks[0])
-    monkeypatch.setattr(room, "ROWS_FOR_LOCAL", 10**9)
+    monkeypatch.setattr(families, "N_LOCAL", 0)
     smooth = fit(x, y)
     assert not any(map(smooth.terms.basis.is_local, smooth.terms.basis.blocks))
     assert rmse(rough, new, steps(new)) < 0.9 * rmse(smooth, new, steps(new))

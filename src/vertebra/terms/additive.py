@@ -35,7 +35,7 @@ from vertebra.terms.latents import (
 from vertebra.terms.model import Model, model_of
 from vertebra.terms.overconfidence import has_much_freedom, overconfidence
 from vertebra.terms.revision import N_REWEIGHTINGS, all_tested, looked_at_again, with_what_evidence_wants
-from vertebra.terms.search import ROWS_PER_MAIN, Asked, all_mains_if_better, strongest
+from vertebra.terms.search import COST_OF_SIZE, ROWS_PER_MAIN, Asked, all_mains_if_better, strongest
 from vertebra.terms.structure import Structure
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.sums import Everything, HeldTable, RowSums
@@ -201,6 +201,7 @@ def _started(task: _Task, data: Data) -> _Start:
             rows_per_main=(few, math.inf),
             refitted=refitted,
             worth=lambda fit: fit.elbo(data),
+            least=-COST_OF_SIZE * (len(data.mains) - len(basis.blocks)),
         )
     return _Start(first.f, first.variance, basis.terms, stay)
 

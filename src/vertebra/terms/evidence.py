@@ -365,7 +365,7 @@ class Evidence:
         away = np.concatenate([noise, -noise]) @ vectors.T
         if self.products.noise_variance is not None:
             away[:, -1] = 0.0
-        return np.minimum(theta + away, self.most)
+        return theta + away
 
 
 def _cholesky(a: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
