@@ -52,6 +52,9 @@ from vertebra.likelihoods import (
 from vertebra.machine.file import (
     BadFile as BadFile,
 )
+from vertebra.models.rows import (
+    OutsideRange as OutsideRange,
+)
 from vertebra.networks.blocks import (
     FunctionBlock as FunctionBlock,
     InducingPointBlock as InducingPointBlock,
