@@ -168,7 +168,8 @@ def test_a_score_test_of_one_column_is_the_t_test():
     assert found == pytest.approx(stats.f(1, 59).sf(score), rel=0.12)
 
 
-@pytest.mark.parametrize("family", OF_NUMBERS)
+@pytest.mark.everyday("SMOOTH", "BROWNIAN")
+@pytest.mark.parametrize("family", OF_NUMBERS, ids=lambda family: family.name)
 def test_p_values_of_levels_missing_values_and_local_functions_are_uniform_too(family):
     # 60 tables of noise with a category, a number with missing values and plain ones, of known and unknown noise
     p_values = []
