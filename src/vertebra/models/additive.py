@@ -326,7 +326,7 @@ class _Additive:
         columns = self.read.schema.columns
         for i in acting:
             if columns[i].kind == "number":
-                warnings += marked_gaps(np.round(columns[i].original(matrix[:, i]), 9), names[i])
+                warnings += marked_gaps(columns[i].original(matrix[:, i]), names[i])
         if self.given is None:
             warnings += copy_words({i: first for i, first in copies_of(matrix).items() if first in acting}, names)
         if control.ended:

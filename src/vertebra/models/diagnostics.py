@@ -1,5 +1,6 @@
 """What to think of a fit, in plain words."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -81,8 +82,14 @@ def marked_gaps(values: Float[np.ndarray, " n"], name: str) -> list[str]:
     """Rows of a number whose value may stand for a gap: zeros, −1 or nines, far from all others."""
     values = values[~np.isnan(values)]
     found = []
-    for mark in {float(values.min()), float(values.max())} & set(MARKS) if len(values) else ():
-        others = values[values != mark]
+    for end in {float(values.min()), float(values.max())} if len(values) else ():
+        # values come from their codes, to rounding
+        near = [
+            mark for mark in MARKS if math.isclose(end, mark, rel_tol=1e-9, abs_tol=1e-9 * float(np.abs(values).max()))
+        ]
+        if not near:
+            continue
+        mark, others = near[0], values[values != end]
         n = len(values) - len(others)
         if n < FEWEST_MARKED or n > MOST_MARKED * len(values):
             continue

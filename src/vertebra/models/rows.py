@@ -67,7 +67,11 @@ def ranges_of(matrix: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "p 2"]:
 
 
 class OutsideRange(UserWarning):
-    """Rows to predict lie clearly outside the values of the fit: their predictions level off, and their sds grow."""
+    """Rows to predict lie clearly outside the values of the fit: their predictions level off, and their sds grow.
+
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", vb.OutsideRange)  # where that is known
+    """
 
 
 def outside(matrix: Float[np.ndarray, "n p"], ranges: Float[np.ndarray, "p 2"]) -> Bool[np.ndarray, "n p"]:
