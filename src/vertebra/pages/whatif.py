@@ -82,8 +82,10 @@ def _of_terms(model: Model, sum_of_terms: SumOfTerms) -> Tabulated:
     codes, functions, special = [], [], []
     for i, (column, system) in enumerate(zip(model.schema.columns, basis.systems, strict=True)):
         own = _codes(model, i, N_NODES)
-        if not column.levels and system.table.shape[1]:
-            own = np.unique(np.concatenate([own, system.knots]))
+        if not column.levels and system.is_alive:
+            # where functions may bend
+            bends = np.concatenate([system.knots, system.quantiles, [system.low, system.low + system.width]])
+            own = np.unique(np.concatenate([own, np.clip(bends, own[0], own[-1])]))
         coded = np.full((len(own) + 2, len(basis.systems)), np.nan)
         coded[:, i] = np.append(own, [np.nan, -1.0 if column.levels else np.nan])
         values = system(model.encoding(coded)[:, i])

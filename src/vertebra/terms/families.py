@@ -20,8 +20,9 @@ DEGREE = 12
 # Knots of a number at equal steps of rank, and between its outer quantiles at equal steps of its value: lines between
 # so many are off by 10⁻⁵ of a curve's second derivative.
 KNOTS_BY_RANK, KNOTS_BY_VALUE = 193, 65
-# Values beyond these quantiles are one place on the half of the scale that goes by value.
-OUTER = 0.005
+# Values further beyond these quantiles than this share of what lies between them are one place on the half of the scale
+# that goes by value: for a Gaussian input those beyond 4 sds. Without a margin the ends of lines would be cut off.
+OUTER, MARGIN = 0.005, 0.25
 # The scale is the value itself where none lies further from the mean than so many sds, as for a uniform input (1.7) and
 # not for a Gaussian one, and no gap between two values is wider than this share of the range; else half goes by rank.
 SHORT_TAILS, WIDE_GAP = 2.2, 0.2
@@ -91,7 +92,7 @@ def scale_of(
 ) -> tuple[float, float, Float[np.ndarray, " q"]]:
     """The scale of a number: where it begins, how wide it is, and quantiles where half of it goes by rank.
 
-    By value alone where there are no tails and no gaps. Else that half goes from one outer quantile to the other.
+    By value alone where there are no tails and no gaps. Else that half ends a little beyond the outer quantiles.
     """
     low, width = float(distinct[0]), float(distinct[-1] - distinct[0]) or 1.0
     mean = mass @ value
@@ -101,7 +102,9 @@ def scale_of(
         return low, width, np.zeros(0)
     inner = np.quantile(value, [OUTER, 1.0 - OUTER], weights=mass, method="inverted_cdf")
     if inner[0] < inner[1]:
-        low, width = float(inner[0]), float(inner[1] - inner[0])
+        margin = MARGIN * (inner[1] - inner[0])
+        low, high = max(low, float(inner[0] - margin)), min(low + width, float(inner[1] + margin))
+        width = high - low
     return low, width, at_equal_ranks(value, mass, N_QUANTILES)
 
 
