@@ -19,10 +19,11 @@ from vertebra.tables.profile import at_equal_ranks
 DEGREE = 12
 # Knots of a number at equal steps of rank, and between its outer quantiles at equal steps of its value: lines between
 # so many are off by 10⁻⁵ of a curve's second derivative.
-KNOTS_BY_RANK, KNOTS_BY_VALUE = 193, 65
+KNOTS_BY_RANK, KNOTS_BY_VALUE = 193, 129
 # Values further beyond these quantiles than this share of what lies between them are one place on the half of the scale
-# that goes by value: for a Gaussian input those beyond 4 sds. Without a margin the ends of lines would be cut off.
-OUTER, MARGIN = 0.005, 0.25
+# that goes by value: for a Gaussian input those beyond 3 sds. Without a margin ends of lines are cut off, and strengths 2
+# % too small; with 0.25 or all of an ordinary tail polynomials of 1500 rows miss some by four times the range of y.
+OUTER, MARGIN = 0.005, 0.1
 # The scale is the value itself where none lies further from the mean than so many sds, as for a uniform input (1.7) and
 # not for a Gaussian one, and no gap between two values is wider than this share of the range; else half goes by rank.
 SHORT_TAILS, WIDE_GAP = 2.2, 0.2
@@ -69,7 +70,7 @@ def knots_of(
     if len(distinct) <= KNOTS_BY_RANK + KNOTS_BY_VALUE:
         return distinct
     by_rank = np.unique(at_equal_ranks(value, mass, KNOTS_BY_RANK))
-    low, high = np.quantile(value, [OUTER, 1.0 - OUTER], weights=mass, method="inverted_cdf")
+    low, high = _inner(value, mass)
     # a heap of equal values must not hide the others: its share of the knots goes to distinct values
     spare = max(KNOTS_BY_RANK - len(by_rank), 2)
     others = np.quantile(distinct, np.linspace(0.0, 1.0, spare), method="nearest")
@@ -100,12 +101,17 @@ def scale_of(
     has_tails = np.abs(value - mean).max() > SHORT_TAILS * sd or np.diff(distinct).max(initial=0.0) > WIDE_GAP * width
     if len(distinct) < 2 * N_QUANTILES or not has_tails:
         return low, width, np.zeros(0)
-    inner = np.quantile(value, [OUTER, 1.0 - OUTER], weights=mass, method="inverted_cdf")
+    inner = _inner(value, mass)
     if inner[0] < inner[1]:
-        margin = MARGIN * (inner[1] - inner[0])
-        low, high = max(low, float(inner[0] - margin)), min(low + width, float(inner[1] + margin))
-        width = high - low
+        low, width = inner[0], inner[1] - inner[0]
     return low, width, at_equal_ranks(value, mass, N_QUANTILES)
+
+
+def _inner(value, mass) -> tuple[float, float]:
+    """Where the scale goes by value: between the outer quantiles and a little beyond."""
+    low, high = np.quantile(value, [OUTER, 1.0 - OUTER], weights=mass, method="inverted_cdf")
+    margin = MARGIN * (high - low)
+    return max(float(value.min()), float(low - margin)), min(float(value.max()), float(high + margin))
 
 
 def functions_of(
@@ -165,4 +171,6 @@ def principal(
     kept = np.argsort(-values)[:n_most]
     kept = kept[values[kept] > ROUNDING * values[kept[0]]] if len(kept) else kept
     vectors = vectors[:, kept] * np.where(vectors[-1, kept] < 0, -1.0, 1.0)
-    return vectors / root[:, None], values[kept]
+    table = vectors / root[:, None]
+    # of functions of very small variance rounding leaves a mean
+    return table - m @ table, values[kept]
