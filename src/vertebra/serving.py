@@ -184,7 +184,10 @@ def _served(members: dict[str, bytes]) -> "Served":
 
 def _check_input(record: Json, table: np.ndarray, what: str, sources: list[str]) -> None:
     names = {"name", "source", "part", "levels", "words", "centre", "scale", "tail", "low", "step"}
-    _hold(record, names, what)
+    gaps = record.get("gaps") if isinstance(record, dict) else None
+    _hold(record, names | ({"gaps"} if gaps is not None else set()), what)
+    are_gaps = gaps is None or (isinstance(gaps, list) and all(isinstance(v, str) or _is_number(v) for v in gaps))
+    _demand(are_gaps, f"{what} has gaps that are neither text nor numbers")
     _demand(isinstance(record["name"], str), f"{what} has no name")
     _demand(record["source"] in sources, f"{what} is of no source")
     levels, words, part = record["levels"], record["words"], record["part"]
@@ -264,7 +267,10 @@ class _Input:
         self.centre, self.scale, self.tail = record["centre"], record["scale"], record["tail"]
         self.low, self.step = record["low"], record["step"]
         self.levels = record["words"] | {_key(level): code for code, level in enumerate(record["levels"])}
-        self.missing = missing  # what text writes where there is no value, spaces around it aside
+        gaps = record.get("gaps", [])  # values that stand for none: numbers where numbers are, texts where text is
+        self.gaps = [value for value in gaps if not isinstance(value, str)]
+        # what text writes where there is no value, spaces around it aside
+        self.missing = missing | {value.strip() for value in gaps if isinstance(value, str)}
         self.is_category = bool(record["levels"])
         self.table = np.ascontiguousarray(table)
         self.n, self.n_columns = len(table) - 2, table.shape[1]
@@ -279,7 +285,8 @@ class _Input:
         if self.part is not None:
             values = _part(values, self.part)
         if not self.is_category:
-            return np.asarray(values, dtype=np.float64)
+            numbers = np.asarray(values, dtype=np.float64)
+            return np.where(np.isin(numbers, self.gaps), np.nan, numbers) if self.gaps and not self.part else numbers
         if self.part is not None:
             return np.where(np.isnan(values), self.n, values).astype(np.int32)
         distinct: dict[str, object] = dict(zip(map(str, values), values, strict=True))
@@ -288,7 +295,8 @@ class _Input:
 
     def _level(self, value: object) -> int:
         text = str(value)
-        if value is None or text in ("<NA>", "NaT", "nan"):
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        if value is None or text in ("<NA>", "NaT", "nan") or (is_number and value in self.gaps):
             return self.n
         known = self.levels.get(_key(value))
         if known is not None:

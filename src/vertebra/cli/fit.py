@@ -21,6 +21,7 @@ from vertebra.cli.options import (
     Likelihood,
     LikelihoodOption,
     MemoryOption,
+    MissingOption,
     NoReportOption,
     ProcessesOption,
     ProcessOption,
@@ -41,9 +42,9 @@ from vertebra.cli.tablefile import Refused, is_large, new_files, read_table, som
 from vertebra.cli.terminal import Explanations, console, print_json, say_effects, say_files, say_fit, say_lines
 
 if TYPE_CHECKING:
-    from vertebra.cli.roles import Target
+    from vertebra.cli.roles import Inputs, Target
 else:
-    Target = object  # it comes with pandas, which takes long to import
+    Inputs = Target = object  # they come with pandas, which takes long to import
 
 MOST_HELD_OUT = 0.9  # a first fit needs rows too
 LARGEST_SEED = 2**32 - 1  # NumPy's
@@ -58,6 +59,7 @@ def fit(
     weight: WeightOption = None,
     weights: WeightsOption = "auto",
     kinds: KindsOption = None,
+    missing: MissingOption = None,
     likelihood: LikelihoodOption = "auto",
     scheme: SchemeOption = "auto",
     conformal: ConformalOption = False,
@@ -104,6 +106,7 @@ class Asked:
     weight: str | None
     weights: Weights
     kinds: list[str] | None
+    missing: list[str] | None
     likelihood: Likelihood
     scheme: Scheme
     conformal: bool
@@ -174,8 +177,10 @@ def _fitted(asked: Asked, say: Console) -> Fitted | None:
     from vertebra.cli.holdout import fit_and_evaluate, fit_files
 
     given = asked.target, asked.drop or [], asked.weight, asked.kinds or [], asked.task
-    x, y, row_weight = roles.choose(frame, asked.table, *given, is_sample=asked.is_streamed)
-    settings = _settings(asked, y, x.kinds)
+    x, y, row_weight = roles.choose(
+        frame, asked.table, *given, missing=asked.missing or [], is_sample=asked.is_streamed
+    )
+    settings = _settings(asked, y, x)
     if not asked.is_streamed:
         say_lines(say, roles.described(asked.table, len(frame), x, y))
         model = fit_and_evaluate(say, x.frame, y, row_weight, settings, share=asked.holdout, budget=asked.time_budget)
@@ -189,10 +194,14 @@ def _fitted(asked: Asked, say: Console) -> Fitted | None:
     return Fitted(model, y, n_rows)
 
 
-def _settings(asked: Asked, y: Target, kinds: dict[str, str]) -> dict[str, Any]:
+def _settings(asked: Asked, y: Target, x: Inputs) -> dict[str, Any]:
     """The arguments of the estimator."""
     settings: dict[str, Any] = dict(
-        scheme=asked.scheme, feature_types=kinds or None, weights=asked.weights, random_state=asked.seed
+        scheme=asked.scheme,
+        feature_types=x.kinds or None,
+        missing_values=x.missing or None,
+        weights=asked.weights,
+        random_state=asked.seed,
     )
     if not y.is_class:
         return settings | dict(likelihood=asked.likelihood, conformal=asked.conformal)

@@ -76,6 +76,12 @@ KindsOption = Annotated[
     list[str] | None,
     typer.Option("--type", metavar="COLUMN=KIND", help="number, ordered, category, boolean or datetime; repeatable."),
 ]
+MissingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--missing", metavar="[COLUMN=]VALUE", help="Read a value as a gap, in all columns or one; repeatable."
+    ),
+]
 LikelihoodOption = Annotated[
     Likelihood, typer.Option(metavar="NAME", help=f"The noise of a regression: {', '.join(get_args(Likelihood))}.")
 ]

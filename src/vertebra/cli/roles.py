@@ -3,6 +3,7 @@
 import re
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -10,8 +11,8 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from vertebra.cli.tablefile import Refused, nearest
-from vertebra.tables.column import FEATURE_TYPES, MISSING_WORDS, check_range, kind_of, target_fault
-from vertebra.tables.schema import learn, opened
+from vertebra.tables.column import FEATURE_TYPES, MISSING_WORDS, Level, check_range, kind_of, target_fault, with_gaps
+from vertebra.tables.schema import learn, opened, wanted_gaps
 
 # Whole numbers of at most so many values, on so many rows, may stand for classes.
 FEW_VALUES, ROWS_FOR_HINT = 10, 100
@@ -21,11 +22,15 @@ OTHER_DATE = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}"
 ISO_DATE = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
 
 
+Gaps = list[str | float]  # values that stand for them
+
+
 class Inputs(NamedTuple):
-    """The columns to learn from, and the kinds that were asked for, or seen in text."""
+    """The columns to learn from, the kinds that were asked for, or seen in text, and what stands for gaps."""
 
     frame: pd.DataFrame
     kinds: dict[str, str]
+    missing: Gaps | dict[str, Gaps]
 
 
 class Target(NamedTuple):
@@ -48,6 +53,7 @@ def choose(
     kinds: list[str],
     task: str,
     *,
+    missing: Sequence[str] = (),
     is_sample: bool = False,
 ) -> tuple[Inputs, Target, Float[np.ndarray, " n"] | None]:
     """Inputs, target and weights, of the rows that have a target.
@@ -85,9 +91,42 @@ def choose(
     x = frame.loc[kept, [name for name in columns if name not in roles]].reset_index(drop=True)
     if not x.shape[1]:
         raise Refused(f"{table} has no column left to learn from.")
-    dates = {name: "datetime" for name in x.columns if name not in asked and _is_date(x[name])}
-    wanted = {name: kind for name, kind in (dates | asked).items() if name in x.columns}
-    return Inputs(x, wanted), y, None if weight is None else frame.loc[kept, weight].to_numpy(dtype=float)
+    gaps = _gaps(missing, table, columns, list(x.columns))
+    seen = {name: _seen(x[name], own) for name, own in zip(x.columns, wanted_gaps(gaps, tuple(x.columns)), strict=True)}
+    wanted = {name: kind for name, kind in (seen | asked).items() if name in x.columns and kind is not None}
+    return Inputs(x, wanted, gaps), y, None if weight is None else frame.loc[kept, weight].to_numpy(dtype=float)
+
+
+def _gaps(missing: Sequence[str], table: str, columns: list[str], inputs: list[str]) -> Gaps | dict[str, Gaps]:
+    """What --missing asks for: values for all inputs, or where some are for one alone, for each."""
+    everywhere: Gaps = []
+    named: dict[str, Gaps] = {}
+    for each in missing:
+        column, equals, value = each.rpartition("=")
+        if equals and column not in columns:
+            raise Refused(f"--missing {column!r} is not a column of {table}{nearest(column, columns)}")
+        if equals and column not in inputs:
+            raise Refused(f"--missing {each}: {column!r} is not an input, whose values may stand for gaps.")
+        (named.setdefault(column, []) if equals else everywhere).append(_number_or_text(value))
+    return {name: [*everywhere, *named.get(name, [])] for name in inputs} if named else everywhere
+
+
+def _number_or_text(value: str) -> str | float:
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return number if np.isfinite(number) else value
+
+
+def _seen(values: pd.Series, gaps: tuple[Level, ...]) -> str | None:
+    """The kind of a column of text where it can be told: dates, or numbers, and what stands for gaps."""
+    rest = with_gaps(values, str(values.name), gaps)
+    if _is_date(rest):
+        return "datetime"
+    if len(text := rest.dropna()) == values.notna().sum() or not len(text) or not isinstance(text.iloc[0], str):
+        return None
+    return "number" if kind_of(text, str(values.name), True) == "number" else None
 
 
 def _is_date(values: pd.Series) -> bool:
@@ -229,7 +268,7 @@ def _sample(column: pd.Series) -> str:
 def described(table: str, n_rows: int, x: Inputs, y: Target) -> list[str]:
     """What was read, in sentences."""
     kinds: dict[str, str] = {}
-    for column in learn(x.frame, None, x.kinds or None).columns:
+    for column in learn(x.frame, None, x.kinds or None, x.missing or None).columns:
         kinds[column.source] = "date" if column.part is not None else column.kind
     plural = {"category": "categories", "ordered": "ordered categories"}
     counted = [

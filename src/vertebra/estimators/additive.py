@@ -15,7 +15,7 @@ from vertebra.machine.checks import check_count
 from vertebra.models.additive import fit_classes, fit_numbers
 from vertebra.models.networks import SCHEMES_OF_TERMS
 from vertebra.models.settings import InputLike, Settings
-from vertebra.tables.schema import TableLike, ValuesLike
+from vertebra.tables.schema import MissingLike, TableLike, ValuesLike
 
 
 class _Additive(Explanations):
@@ -29,6 +29,7 @@ class _Additive(Explanations):
         n_subnetworks: int = 10,
         clusters: Sequence[Iterable[InputLike]] | None = None,
         feature_types: Mapping | Sequence | None = None,
+        missing_values: MissingLike = None,
         weights: str = "auto",
         n_steps: int = 4000,
         early_stopping: bool = False,
@@ -43,6 +44,7 @@ class _Additive(Explanations):
         self.n_subnetworks = n_subnetworks
         self.clusters = clusters
         self.feature_types = feature_types
+        self.missing_values = missing_values
         self.weights = weights
         self.n_steps = n_steps
         self.early_stopping = early_stopping
@@ -98,6 +100,9 @@ class AdditiveRegressor(Regressor, _Additive):
     feature_types : mapping or sequence, optional
         Kinds of columns that the rule would get wrong: {"zip": "category"}. "number", "ordered", "category", "boolean"
         or "datetime".
+    missing_values : number, text, list or mapping, optional
+        Values that stand for gaps, at fit and in predictions: -999 or [-1, 99] where numbers are, "?" where text is; or
+        by column, {"z": 0, "capital_gain": 99999, "sex": ["?", "unknown"]}.
     weights : {"auto", "frequency", "importance"}
         What `sample_weight` means. "frequency": a weight of 10 is ten equal rows, and as sure as ten. "importance": how
         much a row is to count beside others, whatever the scale; n rows are then as sure as (Σw)²/Σw² of equal weight.
@@ -138,6 +143,7 @@ class AdditiveRegressor(Regressor, _Additive):
         likelihood: str = "auto",
         conformal: bool = False,
         feature_types: Mapping | Sequence | None = None,
+        missing_values: MissingLike = None,
         weights: str = "auto",
         n_steps: int = 4000,
         early_stopping: bool = False,
@@ -153,6 +159,7 @@ class AdditiveRegressor(Regressor, _Additive):
             n_subnetworks=n_subnetworks,
             clusters=clusters,
             feature_types=feature_types,
+            missing_values=missing_values,
             weights=weights,
             n_steps=n_steps,
             early_stopping=early_stopping,

@@ -11,7 +11,7 @@ from vertebra.estimators.regressor import Regressor
 from vertebra.models.networks import SCHEMES, SCHEMES_OF_TERMS
 from vertebra.models.skeleton import NOISES_OF_ENSEMBLES, fit_classes, fit_numbers
 from vertebra.networks.skeleton import Skeleton
-from vertebra.tables.schema import TableLike, ValuesLike
+from vertebra.tables.schema import MissingLike, TableLike, ValuesLike
 
 
 class _Skeleton(Estimator):
@@ -26,6 +26,7 @@ class _Skeleton(Estimator):
         *,
         widths: Sequence[int] | None = None,
         feature_types: Mapping | Sequence | None = None,
+        missing_values: MissingLike = None,
         weights: str = "auto",
         n_steps: int | None = None,
         early_stopping: bool = False,
@@ -38,6 +39,7 @@ class _Skeleton(Estimator):
         self.scheme = scheme
         self.widths = widths
         self.feature_types = feature_types
+        self.missing_values = missing_values
         self.weights = weights
         self.n_steps = n_steps
         self.early_stopping = early_stopping
@@ -70,7 +72,7 @@ class SkeletonRegressor(Regressor, _Skeleton):
         "auto": of the ensemble normal or heavy tails, as rows left out ask for; else "gaussian".
     n_steps : int, optional
         Of training; by default 2000, and of the ensemble 60 passes over the rows, but at least 5000 and at most 20000.
-    conformal, feature_types, weights, early_stopping, time_budget, checkpoint, random_state, verbose
+    conformal, feature_types, missing_values, weights, early_stopping, time_budget, checkpoint, random_state, verbose
         As for `AdditiveRegressor`; the ensemble is not stopped early.
     """
 
@@ -83,6 +85,7 @@ class SkeletonRegressor(Regressor, _Skeleton):
         likelihood: str = "auto",
         conformal: bool = False,
         feature_types: Mapping | Sequence | None = None,
+        missing_values: MissingLike = None,
         weights: str = "auto",
         n_steps: int | None = None,
         early_stopping: bool = False,
@@ -96,6 +99,7 @@ class SkeletonRegressor(Regressor, _Skeleton):
             scheme,
             widths=widths,
             feature_types=feature_types,
+            missing_values=missing_values,
             weights=weights,
             n_steps=n_steps,
             early_stopping=early_stopping,

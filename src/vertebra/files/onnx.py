@@ -47,7 +47,7 @@ def to_onnx(model: Model, path: str | os.PathLike[str]) -> None:
     The graph's inputs, each (N, 1), have the names of the columns; characters other than letters, digits, spaces and
     `_.-()` become `_`. Which input is which column, and all its levels, stand in the metadata `inputs`.
 
-    - Numbers are doubles, a missing one NaN; lengths of time are in days.
+    - Numbers are doubles, a missing one NaN or one of its `missing_values`; lengths of time are in days.
     - Categories, booleans and ordered levels are text, each level as `str` writes it; "", "NaN" and the like, without
       spaces around them, are missing, and other text is an unseen level.
     - A datetime has one double per part that the model reads, named as in `schema_.columns`: `when (time)`, days since
@@ -213,7 +213,7 @@ def _functions(graph: _Graph, names: Sequence[str], columns: Sequence[Column], e
     numbers: dict[int, str] = {}
     for i in sorted({i for term in basis.terms for i in term}):
         if not _is_text(columns[i]):
-            numbers[i] = names[i]
+            numbers[i] = _with_gaps(graph, names[i], columns[i])
             continue
         codes = _codes(graph, names[i], columns[i])
         if systems[i].n_levels:
@@ -227,12 +227,21 @@ def _functions(graph: _Graph, names: Sequence[str], columns: Sequence[Column], e
     return values | (_of_numbers(graph, numbers, columns, systems, encoding.gaps) if numbers else {})
 
 
+def _with_gaps(graph: _Graph, name: str, column: Column) -> str:
+    """A number's values, NaN where they stand for gaps; the parts of a datetime have none."""
+    own = [] if column.part else [value for value in column.missing_values if not isinstance(value, str)]
+    for value in own:
+        name = graph("Where", graph("Equal", name, np.float64(value)), np.float64(np.nan), name)
+    return name
+
+
 def _codes(graph: _Graph, name: str, column: Column) -> str:
     """The place of each row's level, (N,): after the levels come missing and unseen."""
     words = list(dict.fromkeys([*map(str, column.levels), *_WORDS]))
     table = pd.DataFrame({column.source: pd.Series(words, dtype=object)})
     read = Schema((column,), (column.source,), True).matrix(table)[:, 0]
     known = {word: code for word, code in zip(words, read, strict=True) if code != UNSEEN}
+    known = {str(gap): np.nan for gap in column.missing_values} | known
     n = len(column.levels)
     places = [n if np.isnan(code) else int(code) for code in known.values()]
     given = dict(keys_strings=list(known), values_int64s=places, default_int64=n + 1)

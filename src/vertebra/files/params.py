@@ -23,6 +23,8 @@ def params_state(params: Mapping[str, object]) -> Record:
         params["feature_types"] = {"pairs": [[plain(k), v] for k, v in pairs()]}
     elif isinstance(kinds, Iterable):
         params["feature_types"] = list(kinds)
+    if params.get("missing_values") is not None:
+        params["missing_values"] = _listed(params["missing_values"])
     if isinstance(widths := params.get("widths"), Iterable):
         params["widths"] = [int(width) for width in widths]
     params = {k: plain(v) for k, v in params.items()}
@@ -54,6 +56,8 @@ def params_from(names: Sequence[str], value: object) -> Record:
         params["feature_types"] = {each[0]: each[1] for each in pairs}
     elif kinds is not None:
         claims.listed(kinds, "params.feature_types")
+    if params.get("missing_values") is not None:
+        params["missing_values"] = _gaps(params["missing_values"])
     for name in ("n_steps", "n_subnetworks", "time_budget"):
         is_number = params.get(name) is None or type(params[name]) in (int, float)
         claims.demand(is_number, f"params.{name}", "a number or nothing", params.get(name))
@@ -63,6 +67,28 @@ def params_from(names: Sequence[str], value: object) -> Record:
     kept = params.get("checkpoint")
     claims.demand(kept is None or isinstance(kept, str), "params.checkpoint", "a path or nothing", kept)
     return params
+
+
+def _listed(gaps: object) -> object:
+    """Values that stand for gaps, as JSON: a value, a list, or pairs of a column and either."""
+    if isinstance(gaps, Mapping):
+        return {"pairs": [[plain(name), _listed(own)] for name, own in gaps.items()]}
+    return [plain(each) for each in gaps] if isinstance(gaps, Iterable) and not isinstance(gaps, str) else plain(gaps)
+
+
+def _gaps(value: object) -> object:
+    """Values that stand for gaps, of what `_listed` wrote."""
+    what = "params.missing_values"
+    if not isinstance(value, dict):
+        for each in value if isinstance(value, list) else [value]:
+            claims.demand(each is None or isinstance(each, str | int | float), what, "numbers or texts", each)
+        return value
+    pairs = [
+        claims.listed(pair, what, 2) for pair in claims.listed(claims.record(value, what, ("pairs",))["pairs"], what)
+    ]
+    for name, own in pairs:
+        claims.demand(isinstance(name, str | int) and not isinstance(own, dict), what, "values by column", name)
+    return {name: _gaps(own) for name, own in pairs}
 
 
 def plain(value: object) -> object:

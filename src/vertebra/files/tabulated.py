@@ -180,6 +180,7 @@ def _inputs(
                 "low": low,
                 "step": step,
             }
+            | ({"gaps": list(column.missing_values)} if column.missing_values else {})
         )
     return inputs, arrays
 

@@ -1,5 +1,6 @@
 """What to think of a fit, in plain words."""
 
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -97,7 +98,10 @@ def marked_gaps(values: Float[np.ndarray, " n"], name: str) -> list[str]:
         spread = (upper - lower) or (high - low)
         away = low - mark if mark < low else mark - high
         if spread > 0.0 and away > FAR * spread:
-            found.append(f"{n} rows have {name} = {mark:g}, far from all others: a gap? Write it as a missing value.")
+            found.append(
+                f"{n} rows have {name} = {mark:.0f}, far from all others: a gap? "
+                f"`missing_values={{{json.dumps(name, ensure_ascii=False)}: {mark:.0f}}}` reads it as one."
+            )
     return found
 
 

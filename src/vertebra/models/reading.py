@@ -121,13 +121,13 @@ def _in_memory(
     settings: Settings, X: TableLike, sample_weight: ValuesLike
 ) -> tuple[Schema, Float[np.ndarray, "n p"], Float[np.ndarray, " n"], Weighting]:
     """A table's schema, its coded matrix, its weights as numbers of rows, and how these are meant."""
-    schema = learn(X, None, settings.feature_types)
+    schema = learn(X, None, settings.feature_types, settings.missing_values)
     matrix = schema.matrix(X, settings.name)
     weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
     meant = weighting(Weights.of(weight), settings.weights)
     weight = meant.scale * weight
     if sample_weight is not None:
-        schema = learn(X, weight, settings.feature_types)
+        schema = learn(X, weight, settings.feature_types, settings.missing_values)
         matrix = schema.matrix(X, settings.name)
     return schema, matrix, weight, meant
 
@@ -156,6 +156,7 @@ def _streamed(
         sample_weight,
         is_class=settings.is_classifier,
         feature_types=settings.feature_types,
+        missing_values=settings.missing_values,
         weights=settings.weights,
         conformal=settings.conformal,
         seed=settings.seed,

@@ -9,6 +9,7 @@ import numpy as np
 from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, Poisson, StudentT
 from vertebra.machine.control import Control
 from vertebra.networks.skeleton import Skeleton
+from vertebra.tables.schema import MissingLike
 from vertebra.terms.term import Term
 
 # An input as users name it, by its name or its place; and a term, by its input or inputs.
@@ -36,6 +37,7 @@ class Settings:
     n_steps: int | None = None
     early_stopping: bool = False
     feature_types: Mapping | Sequence | None = None
+    missing_values: MissingLike = None
     weights: str = "auto"
     time_budget: float | int | None = None
     checkpoint: str | os.PathLike[str] | None = None

@@ -55,6 +55,7 @@ class Column:
     scale: float = 1.0
     tail: float = 0.0  # above 0: values further than this many scales from the centre are drawn in
     has_missing: bool = False  # seen at fit
+    missing_values: tuple[Level, ...] = ()  # numbers and texts of the source that are read as gaps
 
     def standard(self, values: ArrayLike | Sequence[float]) -> Float[np.ndarray, "..."]:
         """u = (x − centre)/scale, and sign(u)(tail + asinh(|u| − tail)) beyond the tail. Codes stay as they are."""
@@ -90,14 +91,18 @@ class Column:
         return self.levels[int(code)]
 
     def to_json(self) -> Record:
-        record: Record = asdict(self)
-        return record | {"levels": list(self.levels)}
+        record: Record = asdict(self) | {"levels": list(self.levels)}
+        # files without any are those of before, and those read them
+        gaps = record.pop("missing_values")
+        return record | ({"missing_values": list(gaps)} if gaps else {})
 
     @classmethod
     def from_json(cls, d: object) -> "Column":
         """The column that `to_json` wrote, or a ValueError: the file may come from anyone."""
-        if not isinstance(d, dict) or set(d) != {f.name for f in fields(cls)}:
+        if not isinstance(d, dict) or {*d, "missing_values"} != {f.name for f in fields(cls)}:
             raise unfit("a column", d)
+        gaps = d.get("missing_values", [])
+        demand(isinstance(gaps, list) and all(map(_is_number_or_text, gaps)), "missing values, numbers or texts", gaps)
         demand(isinstance(d["name"], str) and isinstance(d["source"], str), "names", d)
         demand(d["kind"] in KINDS, f"a kind, one of {', '.join(KINDS)}", d["kind"])
         demand(isinstance(d["has_missing"], bool), "true or false for has_missing", d["has_missing"])
@@ -121,13 +126,27 @@ class Column:
         demand(
             scaling["scale"] >= _TINY and scaling["tail"] >= 0.0, "a scale above 0 and a tail of at least 0", scaling
         )
-        return cls(d["name"], d["source"], d["kind"], d["part"], levels, **scaling, has_missing=d["has_missing"])
+        own = dict(has_missing=d["has_missing"], missing_values=tuple(gaps))
+        return cls(d["name"], d["source"], d["kind"], d["part"], levels, **scaling, **own)
 
 
 def describe(
-    series: pd.Series, source: str, wanted: str | None, weight: Float[np.ndarray, " n"], is_array: bool
+    series: pd.Series,
+    source: str,
+    wanted: str | None,
+    weight: Float[np.ndarray, " n"],
+    is_array: bool,
+    missing_values: tuple[Level, ...] = (),
 ) -> list[Column]:
     """The inputs that one source becomes."""
+    return [
+        replace(c, missing_values=missing_values)
+        for c in _inputs(series, source, wanted, weight, is_array, missing_values)
+    ]
+
+
+def _inputs(series, source: str, wanted: str | None, weight, is_array: bool, missing_values) -> list[Column]:
+    series = with_gaps(series, source, missing_values)
     natural = kind_of(series, source, is_array)
     kind = wanted or natural
     if kind == "datetime":
@@ -139,7 +158,8 @@ def describe(
             for part in varying
         ]
     if kind == "number":
-        column = Column(source, source, "number", "time" if natural == "datetime" else None)
+        part = "time" if natural == "datetime" else None
+        column = Column(source, source, "number", part, missing_values=missing_values)
         return [scaled(column, read(series, [column])[0], weight)]
     column = Column(source, source, kind, levels=levels_of(series, source, kind))
     codes = codes_of(series, column)
@@ -191,10 +211,50 @@ def _types(series: pd.Series) -> set[type]:
 def read(series: pd.Series, columns: Sequence[Column]) -> list[Float[np.ndarray, " n"]]:
     """The raw values of the inputs that come from one source, before they are scaled."""
     first = columns[0]
+    is_number = first.kind == "number" and first.part is None
+    series = with_gaps(series, first.source, first.missing_values, is_number=is_number)
     if first.part is not None:
         when = instants(series, first.source)
         return [part_of(when, column.part) for column in columns]
     return [numbers_of(series, first.source) if first.kind == "number" else codes_of(series, first)]
+
+
+def with_gaps(series: pd.Series, source: str, missing_values: Sequence[Level], *, is_number: bool = False) -> pd.Series:
+    """The column with gaps in place of these values: numbers where numbers stand, texts where texts or dates do.
+
+    Of a column that is read as a number, text that writes one of the numbers is a gap too.
+    """
+    if not missing_values or pd.api.types.is_bool_dtype(series.dtype):
+        return series
+    asked = [value for value in missing_values if not isinstance(value, str)]
+    words = {value.strip() for value in missing_values if isinstance(value, str)}
+
+    def is_gap(value: object) -> bool:
+        if isinstance(value, str):
+            return value.strip() in words or (is_number and _number(value) in asked)
+        if isinstance(value, datetime.date | np.datetime64):
+            return str(value).removesuffix(" 00:00:00") in words
+        is_other = isinstance(value, bool | np.bool_ | datetime.timedelta | np.timedelta64)
+        return not is_other and isinstance(value, numbers.Real | decimal.Decimal) and value in asked
+
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return series.cat.remove_categories([level for level in dtype.categories if is_gap(level)])
+    if pd.api.types.is_datetime64_any_dtype(dtype):
+        texts = pd.Series(sorted(words), dtype=object)
+        moments = pd.to_datetime(texts, utc=True, errors="coerce", format="ISO8601").dt.tz_localize(None)
+        return series.mask(instants(series, source).isin(moments.dropna()))
+    if not pd.api.types.is_numeric_dtype(dtype):
+        rows, distinct = factor(series, source)
+        return series.mask(np.array([*map(is_gap, distinct), False])[rows])
+    if pd.api.types.is_float_dtype(dtype) and isinstance(dtype, np.dtype):
+        # what single precision makes of −999.9
+        largest = np.finfo(dtype).max
+        return series.mask(series.isin(np.array([value for value in asked if abs(value) <= largest], dtype=dtype)))
+    found = series.isin(asked)
+    if isinstance(dtype, np.dtype):  # whole numbers, which have no gaps
+        series = series.astype("UInt64" if dtype.kind == "u" else "Int64")
+    return series.mask(found)
 
 
 def numbers_of(series: pd.Series, source: str) -> Float[np.ndarray, " n"]:
@@ -330,6 +390,30 @@ def _label(value: object) -> Level:
 def key_of(level: Level) -> str:
     """What two levels share that are one: 1, 1.0 and "1"."""
     return str(level)
+
+
+def gap_of(value: object) -> Level | None:
+    """A value to be read as a gap, a finite number or a text; None for one that is missing as it is."""
+    if value is None or value is pd.NA or (isinstance(value, numbers.Real) and math.isnan(value)):
+        return None
+    label = _label(value)
+    if not _is_number_or_text(label) or (isinstance(label, str) and not isinstance(value, str)):
+        raise ValueError(f"`missing_values` must be finite numbers or texts, got {value!r}.")
+    return label
+
+
+def both_forms(gap: Level) -> tuple[Level, ...]:
+    """A number and how text writes it, which are one where a column is named."""
+    number = _number(gap)
+    if number is None or not math.isfinite(number):
+        return (gap,)
+    other = _label(number) if isinstance(gap, str) else key_of(gap)
+    return (gap, other)
+
+
+def _is_number_or_text(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, str) or (is_number and abs(value) <= _LARGEST)
 
 
 def _is_missing(value: object) -> bool:

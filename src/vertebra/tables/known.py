@@ -75,7 +75,10 @@ def from_entry(
 
 def _facts(kept: object, name: str, blank: Sequence[Facts]) -> list[Facts]:
     own = [Facts.from_json(each) for each in claims.listed(kept, name, len(blank))]
-    is_same = [(a.source, a.wanted) for a in own] == [(b.source, b.wanted) for b in blank]
+    is_same = all(
+        (a.source, a.wanted, a.missing_values) == (b.source, b.wanted, b.missing_values)
+        for a, b in zip(own, blank, strict=True)
+    )
     claims.demand(is_same, name, "of the table's columns", [each.source for each in own])
     return own
 

@@ -16,7 +16,7 @@ from vertebra.tables.column import Column, Level, codes_of, levels_of, read
 from vertebra.tables.known import Known, from_entry
 from vertebra.tables.parquet import CALIBRATED, FOLDED, SAMPLED, ArrowSchema, Batch, Parquet, ahead, uniform
 from vertebra.tables.sample import Collected, Taken
-from vertebra.tables.schema import opened
+from vertebra.tables.schema import MissingLike, opened
 from vertebra.tables.survey import Facts, begin, with_rows
 from vertebra.tables.weighting import Weights, weighting
 
@@ -50,6 +50,7 @@ class Training:
         *,
         is_class: bool,
         feature_types: Mapping | Sequence | None = None,
+        missing_values: MissingLike = None,
         weights: str = "auto",
         conformal: bool = False,
         seed: int = 0,
@@ -69,7 +70,7 @@ class Training:
                 f"The table must have a row group for every process, {count}, got {len(table.pieces)}: write it in "
                 "smaller row groups."
             )
-        self.feature_types, self.meant = feature_types, weights
+        self.feature_types, self.missing_values, self.meant = feature_types, missing_values, weights
         self.scale = 1.0  # of the weights, once they have all been seen
         self.report: Callable[[str], None] = lambda words: None
         self._classes: Column | None = None
@@ -120,7 +121,7 @@ class Training:
     def _blank(self) -> tuple[list[Facts], list[Facts]]:
         """What is known of inputs and targets before any row."""
         kinds = dict.fromkeys(self.targets, "category" if self.is_class else "number")
-        return begin(self.inputs, self.feature_types), begin(self.targets, kinds)
+        return begin(self.inputs, self.feature_types, self.missing_values), begin(self.targets, kinds)
 
     def _schema(self) -> ArrowSchema:
         """The types of the columns in use, as pyarrow has them."""

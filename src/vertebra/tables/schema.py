@@ -6,7 +6,7 @@ any later table the same reading: numbers near unit scale, levels as codes 0, 1,
 
 import numbers
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple, TypeAlias
 
@@ -17,13 +17,15 @@ from jaxtyping import ArrayLike, Float
 from scipy.sparse import issparse
 
 from vertebra.machine.file import Record
-from vertebra.tables.column import FEATURE_TYPES, Column, demand, describe, read, unfit
+from vertebra.tables.column import FEATURE_TYPES, Column, Level, both_forms, demand, describe, gap_of, read, unfit
 
 # A table as users pass it: a frame of pandas or of another kind that narwhals knows, an array, lists. These have no
 # type in common; `opened` takes them, and says of all else what is wrong with it.
 TableLike: TypeAlias = object
 # A target or weights as users pass them: a list, an array, a column or a frame; of a table in files, names of columns.
 ValuesLike: TypeAlias = object
+# Values that stand for gaps: one or several for all columns, or by column.
+MissingLike: TypeAlias = float | int | str | Sequence | Mapping | None
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,15 @@ class Schema:
 
 
 def learn(
-    X: TableLike, weight: ArrayLike | Sequence[float] | None = None, feature_types: Mapping | Sequence | None = None
+    X: TableLike,
+    weight: ArrayLike | Sequence[float] | None = None,
+    feature_types: Mapping | Sequence | None = None,
+    missing_values: MissingLike = None,
 ) -> Schema:
     """The schema of a table, by rule, from the rows whose weight is above 0.
 
-    `feature_types` overrides the rule, by name, by position, or as one entry (or None) per column of X.
+    `feature_types` overrides the rule, by name, by position, or as one entry (or None) per column of X;
+    `missing_values` are read as gaps, in all columns or by name or position.
     """
     table = opened(X)
     n = len(table.columns[0])
@@ -105,10 +111,10 @@ def learn(
     if not (np.isfinite(weight).all() and (weight > 0).any()):
         raise ValueError(f"`weight` must be finite, and above 0 in some row, got at most {weight.max()}.")
     sources = tuple(f"x{i}" for i in range(len(table.columns))) if table.names is None else table.names
-    wanted = wanted_kinds(feature_types, sources)
+    wanted, gaps = wanted_kinds(feature_types, sources), wanted_gaps(missing_values, sources)
     columns: list[Column] = []
-    for source, series, kind in zip(sources, table.columns, wanted, strict=True):
-        columns += describe(series.loc[weight > 0], source, kind, weight[weight > 0], table.is_array)
+    for source, series, kind, own in zip(sources, table.columns, wanted, gaps, strict=True):
+        columns += describe(series.loc[weight > 0], source, kind, weight[weight > 0], table.is_array, own)
     return Schema(tuple(columns), sources, table.names is not None)
 
 
@@ -214,10 +220,7 @@ def wanted_kinds(feature_types: Mapping | Sequence | None, sources: tuple[str, .
         return wanted
     if isinstance(feature_types, Mapping):
         for name, kind in feature_types.items():
-            is_position = isinstance(name, numbers.Integral) and 0 <= int(name) < len(sources)
-            if not is_position and name not in sources:
-                raise ValueError(f"`feature_types` must name columns of `X`, {', '.join(sources)}, got {name!r}.")
-            wanted[int(name) if is_position else sources.index(name)] = kind
+            wanted[_place(name, sources, "feature_types")] = kind
     elif isinstance(feature_types, str) or not hasattr(feature_types, "__len__") or len(feature_types) != len(sources):
         raise ValueError(
             f"`feature_types` must be a mapping or have one entry per column, {len(sources)}, got {feature_types!r}."
@@ -229,6 +232,34 @@ def wanted_kinds(feature_types: Mapping | Sequence | None, sources: tuple[str, .
             allowed = ", ".join(FEATURE_TYPES)
             raise ValueError(f"`feature_types` must be one of {allowed}, got {kind!r} for the column {source!r}.")
     return wanted
+
+
+def wanted_gaps(missing_values: MissingLike, sources: tuple[str, ...]) -> list[tuple[Level, ...]]:
+    """The numbers and texts of each source that `missing_values` reads as gaps."""
+    if not isinstance(missing_values, Mapping):
+        everywhere = _gaps(missing_values)
+        return [everywhere] * len(sources)
+    gaps: list[tuple[Level, ...]] = [()] * len(sources)
+    for name, values in missing_values.items():
+        own = (form for gap in _gaps(values) for form in both_forms(gap))
+        gaps[_place(name, sources, "missing_values")] = tuple(dict.fromkeys(own))
+    return gaps
+
+
+def _gaps(values: object) -> tuple[Level, ...]:
+    """One value, or several, as finite numbers and texts."""
+    several = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
+    found = [gap_of(value) for value in (values if several else [values])]
+    return tuple(dict.fromkeys(gap for gap in found if gap is not None))
+
+
+def _place(name: object, sources: tuple[str, ...], argument: str) -> int:
+    """The place of a column that an argument names, or tells by its place."""
+    if isinstance(name, numbers.Integral) and 0 <= int(name) < len(sources):
+        return int(name)
+    if not isinstance(name, str) or name not in sources:
+        raise ValueError(f"`{argument}` must name columns of `X`, {', '.join(sources)}, got {name!r}.")
+    return sources.index(name)
 
 
 def _repeated(names: Sequence) -> list[str]:

@@ -32,8 +32,9 @@ from vertebra.tables.column import (
     read,
     scaling,
     unified,
+    with_gaps,
 )
-from vertebra.tables.schema import Schema, TableLike, opened, wanted_kinds
+from vertebra.tables.schema import MissingLike, Schema, TableLike, opened, wanted_gaps, wanted_kinds
 
 # A column of text with more levels than this names its rows. A round number: its levels take 100 MB.
 MOST_LEVELS_KEPT = 1_000_000
@@ -95,6 +96,7 @@ class Facts:
 
     source: str
     wanted: str | None
+    missing_values: tuple[Level, ...] = ()  # read as gaps
     kind: str | None = None
     is_time: bool = False  # dates asked for as numbers
     has_missing: bool = False
@@ -104,6 +106,7 @@ class Facts:
 
     def add(self, series: pd.Series, weight: Float[np.ndarray, " n"]) -> "Facts":
         """The facts with some more rows."""
+        series = with_gaps(series, self.source, self.missing_values)
         kind = self.wanted or self.kind
         if self.kind is None and series.notna().any():
             natural = kind_of(series, self.source, False)
@@ -113,11 +116,11 @@ class Facts:
         return self.merged(self._of(series, weight, kind))
 
     def _of(self, series, weight, kind: str) -> "Facts":
-        own = Facts(self.source, self.wanted, kind, self.is_time)
+        own = Facts(self.source, self.wanted, self.missing_values, kind, self.is_time)
         if kind in ("number", "datetime"):
             time = kind == "datetime" or self.is_time
             when = instants(series, self.source) if time else None
-            column = Column(self.source, self.source, "number")
+            column = Column(self.source, self.source, "number", missing_values=self.missing_values)
             values = read(series, [column])[0] if when is None else part_of(when, "time")
             seen = ~np.isnan(values)
             own.moments, own.has_missing = Moments.of(values[seen], weight[seen]), not seen.all()
@@ -161,7 +164,8 @@ class Facts:
 
     def columns(self, sample: pd.Series) -> list[Column]:
         """The inputs that the column becomes."""
-        column = functools.partial(Column, source=self.source, has_missing=self.has_missing)
+        known = dict(has_missing=self.has_missing, missing_values=self.missing_values)
+        column = functools.partial(Column, source=self.source, **known)
         if self.kind == "datetime":
             varying = [part for part, (low, high) in self.parts.items() if low < high]
             time = column(f"{self.source} (time)", kind="number", part="time")
@@ -185,7 +189,7 @@ class Facts:
         away = max(own.high - own.mean, own.mean - own.low)
         if math.isfinite(own.sd) and own.sd > 0.0 and away <= FAR * own.sd:
             return replace(column, centre=own.mean, scale=own.sd)
-        values = part_of(instants(sample, self.source), "time") if column.part else read(sample, [column])[0]
+        values = read(sample, [column])[0]
         values = np.append(values[~np.isnan(values)], [own.low, own.high])
         centre, scale, tail = scaling(values, np.ones(len(values)))
         return replace(column, centre=centre, scale=scale, tail=tail)
@@ -208,14 +212,11 @@ class Facts:
         for name, pair in d["parts"].items():
             low, high = claims.listed(pair, "a part's codes", 2)
             parts[claims.one_of(name, "a part", PARTS)] = claims.number(low, name), claims.number(high, name)
-        levels: list[Level] = []
-        for level in claims.listed(d["levels"], "the levels"):
-            if not isinstance(level, str | int | float):
-                raise claims.unfit("a level", "text or a number", level)
-            levels.append(level)
+        levels = [_level(each) for each in claims.listed(d["levels"], "the levels")]
         return cls(
             claims.text(d["source"], "the source"),
             _kind(d["wanted"], "the wanted of a column"),
+            tuple(_level(each) for each in claims.listed(d["missing_values"], "the missing values")),
             _kind(d["kind"], "the kind of a column"),
             claims.flag(d["is_time"], "is_time"),
             claims.flag(d["has_missing"], "has_missing"),
@@ -231,10 +232,18 @@ def _kind(value: object, what: str) -> str | None:
     raise claims.unfit(what, "known", value)
 
 
-def begin(sources: Sequence[str], feature_types: Mapping | Sequence | None) -> list[Facts]:
+def _level(value: object) -> Level:
+    if isinstance(value, str | int | float):
+        return value
+    raise claims.unfit("a level", "text or a number", value)
+
+
+def begin(
+    sources: Sequence[str], feature_types: Mapping | Sequence | None, missing_values: MissingLike = None
+) -> list[Facts]:
     """What is known of columns before any row."""
-    wanted = wanted_kinds(feature_types, tuple(sources))
-    return [Facts(source, kind) for source, kind in zip(sources, wanted, strict=True)]
+    wanted = wanted_kinds(feature_types, tuple(sources)), wanted_gaps(missing_values, tuple(sources))
+    return [Facts(*each) for each in zip(sources, *wanted, strict=True)]
 
 
 def with_rows(
