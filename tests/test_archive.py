@@ -30,6 +30,20 @@ def table(n=150, seed=0):
     return x, y.to_numpy()
 
 
+def test_a_loaded_model_reads_the_same_values_as_gaps(tmp_path):
+    x, y = table()
+    marked = x.assign(a=x["a"].fillna(-999.0), b=x["b"].where(x["b"] != "w", "none"))
+    for asked in ({"a": -999, "b": ["none"]}, [np.int64(-999), "none"]):
+        model = vb.AdditiveRegressor(missing_values=asked, random_state=0).fit(marked, y)
+        model.save(tmp_path / "m.vertebra")
+        again = vb.load(tmp_path / "m.vertebra")
+        np.testing.assert_array_equal(again.predict(marked), model.predict(marked))
+        plain = vb.AdditiveRegressor(random_state=0).fit(x.assign(b=x["b"].where(x["b"] != "w")), y)
+        np.testing.assert_array_equal(again.predict(marked), plain.predict(x.assign(b=x["b"].where(x["b"] != "w"))))
+        assert again.missing_values == asked
+        assert again.schema_ == model.schema_
+
+
 MODELS = {
     "closed form": lambda: vb.AdditiveRegressor(random_state=3),
     "conformal": lambda: vb.AdditiveRegressor(conformal=True, feature_types={"c": "category"}),

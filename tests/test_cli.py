@@ -124,6 +124,29 @@ def test_fit_writes_its_files_and_says_what_it_did(rent):
     assert "AdditiveRegressor" not in out
 
 
+def test_values_that_stand_for_gaps_do_so_at_fit_and_in_predictions(folder, tmp_path):
+    table = flats().iloc[5:].reset_index(drop=True).assign(built=lambda own: own["built"].astype(str))
+    first = table["district"].iloc[0]
+    marked = table.assign(size=table["size"].where(table.index % 9 > 0, -999.0), lift=0)
+    marked.to_csv(tmp_path / "marked.csv", index=False)
+    asked = ["--missing", "-999", "--missing", f"district={first}", "--holdout", 0, "--no-report", "--quiet"]
+    succeed("fit", tmp_path / "marked.csv", "--target", "rent", "--out", tmp_path / "rent", *asked)
+    model = vb.load(tmp_path / "rent")
+    has_missing = {column.name: column.has_missing for column in model.schema_.columns}
+    assert has_missing["size"]
+    assert has_missing["district"]
+    assert not has_missing["lift"]
+    new = marked.head(4).assign(size=[-999.0, 50.0, 50.0, np.nan], district=[first, first, None, first])
+    new.to_csv(tmp_path / "new.csv", index=False)
+    found = pd.read_csv(io.StringIO(succeed("predict", tmp_path / "rent", tmp_path / "new.csv")))
+    gone = new.assign(size=[np.nan, 50.0, 50.0, np.nan], district=None)
+    np.testing.assert_allclose(found.iloc[:, 0], model.predict(gone), rtol=1e-9)
+    refused = run("fit", tmp_path / "marked.csv", "--target", "rent", "--out", tmp_path / "no", "--missing", "sise=0")
+    assert refused.exit_code == 2
+    assert "--missing 'sise' is not a column" in refused.stderr
+    assert "size" in refused.stderr
+
+
 def test_the_model_is_of_all_rows_and_its_accuracy_of_rows_left_out(rent):
     model = vb.load(rent[0])
     table = flats().iloc[5:].reset_index(drop=True)

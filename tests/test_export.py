@@ -213,6 +213,21 @@ def test_levels_that_are_numbers_are_given_as_their_text(rng, tmp_path):
     same_regression(model, pd.DataFrame({"code": [3, 10, 200, 7], "grade": [1, 5, 3, 9]}), tmp_path / "model.onnx")
 
 
+def test_values_that_stand_for_gaps_do_so_in_the_graph(rng, tmp_path):
+    X = pd.DataFrame(
+        {"z": rng.normal(5.0, 1.0, 300), "code": rng.choice([3, 10, 99], 300), "t": rng.choice(list("ab?!"), 300)}
+    )
+    X.loc[:40, "z"] = 0.0
+    y = X["z"].where(X["z"] > 0, 7.0) + (X["code"] == 10) + (X["t"] == "a") + 0.1 * rng.normal(size=300)
+    asked = {"z": [0, -1], "code": 99, "t": ["?", "!"]}
+    model = AdditiveRegressor(feature_types={"code": "category"}, missing_values=asked, random_state=0).fit(X, y)
+    assert [column.has_missing for column in model.schema_.columns] == [True] * 3
+    rows = pd.DataFrame({"z": [0.0, -1.0, np.nan, 5.0], "code": [99, 3, 7, 10], "t": ["!", "a", "z", "?"]})
+    same_regression(model, rows, tmp_path / "model.onnx")
+    gone = rows.assign(z=[np.nan, np.nan, np.nan, 5.0], code=[None, 3, 7, 10], t=[None, "a", "z", None])
+    np.testing.assert_array_equal(model.predict(rows), model.predict(gone))
+
+
 def test_a_model_without_terms_is_its_intercept(rng, tmp_path):
     X, y = pd.DataFrame({"x": rng.normal(size=40)}), rng.normal(size=40)
     model = AdditiveRegressor(clusters=[], random_state=0).fit(X, y)

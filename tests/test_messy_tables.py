@@ -236,6 +236,16 @@ REFUSED = {
         "`feature_types` must be a mapping or have one entry per column, 11",
     ),
     "kinds that are a number": (lambda x, y: (x, y), {"feature_types": 3}, "`feature_types` must be"),
+    "a gap in no column": (
+        lambda x, y: (x, y),
+        {"missing_values": {"price": 0}},
+        "`missing_values` must name columns of `X`, size, .*, got 'price'",
+    ),
+    "a gap that is a boolean": (
+        lambda x, y: (x, y),
+        {"missing_values": [0, True]},
+        "`missing_values` must be finite numbers or texts, got True",
+    ),
     "text as a number": (
         lambda x, y: (x, y),
         {"feature_types": {"city": "number"}},

@@ -45,6 +45,26 @@ def test_gaps_in_the_target_do_not_change_its_classes():
     assert (target.values.tolist(), target.n_left_out) == (["a", "b"], 2)
 
 
+def test_values_that_stand_for_gaps_are_for_all_columns_or_for_one():
+    frame = pd.DataFrame(
+        {"z": ["1.5", "none", "2.5"], "day": ["2020-01-31", "none", "2021-02-01"], "k": ["a", "b", "c"]}
+    )
+    frame["y"] = [1.0, 2.0, 4.0]
+    given = frame, "a.csv", ["y"], [], None, [], "auto"
+    x, y, _ = choose(*given, missing=["-999", "none"])
+    assert x.missing == [-999.0, "none"]
+    assert x.kinds == {"z": "number", "day": "datetime"}
+    assert described("a.csv", 3, x, y)[0] == "Read a.csv: 3 rows, 3 inputs (1 number, 1 date, 1 category)."
+    x, _, _ = choose(*given, missing=["-999", "z=none", "z=0"])
+    assert x.missing == {"z": [-999.0, "none", 0.0], "day": [-999.0], "k": [-999.0]}
+    assert x.kinds == {"z": "number"}
+    assert choose(*given)[0].missing == []
+    with pytest.raises(Refused, match=r"^--missing 'zz' is not a column of a.csv"):
+        choose(*given, missing=["zz=0"])
+    with pytest.raises(Refused, match=r"^--missing y=0: 'y' is not an input"):
+        choose(*given, missing=["y=0"])
+
+
 def test_text_of_dates_is_taken_for_dates_unless_another_kind_is_asked_for():
     frame = pd.DataFrame({"day": ["2020-01-31", None, "2021-02-01 12:30"], "note": ["2020-01-31", "soon", "x"]})
     frame["y"] = [1.0, 2.0, 4.0]

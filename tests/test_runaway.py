@@ -112,7 +112,12 @@ def test_values_that_may_stand_for_gaps_are_named(mark, n, is_named):
     found = vb.AdditiveRegressor(remainder=False, random_state=0).fit(pd.DataFrame({"size": size}), y).diagnostics_
     said = [each for each in found.warnings if "a gap?" in each]
     assert said == (
-        [f"{n} rows have size = {mark:g}, far from all others: a gap? Write it as a missing value."] if is_named else []
+        [
+            f"{n} rows have size = {mark:.0f}, far from all others: a gap? "
+            f'`missing_values={{"size": {mark:.0f}}}` reads it as one.'
+        ]
+        if is_named
+        else []
     )
 
 

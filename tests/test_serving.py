@@ -80,6 +80,19 @@ def test_values_never_seen(model, served):
     near(served.predict(gone), model.predict(gone))
 
 
+def test_values_that_stand_for_gaps_do_so_where_it_is_served(tmp_path):
+    x, y = table(700, 0)
+    asked = {"size": -999, "kind": "c", "level": 3}
+    settings = dict(feature_types={"level": "category"}, remainder=False, random_state=0)
+    model = vb.AdditiveRegressor(missing_values=asked, **settings).fit(x.assign(size=x["size"].fillna(-999.0)), y)
+    served = round_trip(model, tmp_path / "m.npz")
+    new = table(60, 2)[0]
+    marked = new.assign(size=new["size"].fillna(-999.0))
+    near(served.predict(marked), model.predict(marked))
+    gone = new.assign(kind=new["kind"].where(new["kind"] != "c"), level=new["level"].where(new["level"] != 3))
+    np.testing.assert_array_equal(served.predict(marked), served.predict(gone))
+
+
 def test_arrays_with_interactions_and_rows_of_any_number(tmp_path):
     data = synthetic("f3", 900, seed=0)
     model = vb.AdditiveRegressor(random_state=0).fit(data.x, np.stack([data.y, -2.0 * data.y], axis=1))

@@ -115,6 +115,24 @@ def test_the_schema_of_files_is_that_of_the_frame(folder, frame):
     assert moments.mean == pytest.approx(np.average(kept["price"], weights=kept["weight"]))
 
 
+def test_values_that_stand_for_gaps_do_so_in_files(folder, frame, small, tmp_path):
+    asked = {"rooms": 6, "kind": "boat", "size": -999, "sold": "2020-01-01"}
+    marked = frame.assign(size=frame["size"].fillna(-999.0).where(np.arange(len(frame)) % 50 > 0, -999.0))
+    files = written(tmp_path / "files", marked)
+    training = Training(Parquet(files), ["price"], "weight", is_class=False, missing_values=asked)
+    known = training.survey()
+    schema = known.schema()
+    inputs = marked[training.inputs]
+    wanted = learn(inputs.loc[frame["price"].notna()], missing_values=asked)
+    for own, other in zip(schema.columns, wanted.columns, strict=True):
+        assert own.missing_values == other.missing_values
+        assert own.has_missing == other.has_missing
+        assert own.levels == other.levels
+    assert schema.columns[0].scale < 20.0  # that of sizes, without −999
+    np.testing.assert_array_equal(np.isnan(schema.matrix(inputs)), np.isnan(wanted.matrix(inputs)))
+    assert [survey.Facts.from_json(json.loads(json.dumps(each.to_json()))) for each in known.facts] == known.facts
+
+
 def test_moments_of_parts_add_up():
     rng = np.random.default_rng(1)
     x, w = 1e6 + rng.normal(size=1000), rng.uniform(0.1, 2.0, 1000)

@@ -1,11 +1,13 @@
 import datetime as dt
 import json
 import re
+from dataclasses import replace
 from decimal import Decimal
 
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -169,6 +171,98 @@ def test_feature_types_override_the_rule_by_name_by_position_or_in_order():
 def test_feature_types_that_make_no_sense_are_refused(feature_types, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         learn(pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}), feature_types=feature_types)
+
+
+GAPPED = pd.DataFrame(
+    {
+        "a": [1.5, -999.0, 3.5, -999.0],
+        "b": np.array([0, 1, 2, -999], dtype=np.int16),
+        "c": ["u", "?!", " ?! ", "v"],
+        "d": pd.Categorical(["low", "high", "?!", "low"], ["?!", "low", "high"], ordered=True),
+        "e": [True, False, True, True],
+        "f": np.array([0.1, -999.9, 0.3, 0.1], dtype=np.float32),
+        "g": pd.to_datetime(["2020-01-01", "1900-01-01", "2020-03-01", "2021-01-01"]),
+        "h": [2.0, "none", 4.0, 6.0],
+    }
+)
+CLEAN = GAPPED.assign(
+    a=[1.5, NAN, 3.5, NAN],
+    b=[0.0, 1.0, 2.0, NAN],
+    c=["u", None, None, "v"],
+    d=pd.Categorical(["low", "high", None, "low"], ["low", "high"], ordered=True),
+    f=np.array([0.1, NAN, 0.3, 0.1], dtype=np.float32),
+    g=pd.to_datetime(["2020-01-01", None, "2020-03-01", "2021-01-01"]),
+    h=[2.0, None, 4.0, 6.0],
+)
+
+
+def as_clean(schema):
+    """The schema without what it reads as gaps."""
+    return replace(schema, columns=tuple(replace(column, missing_values=()) for column in schema.columns))
+
+
+@pytest.mark.parametrize(
+    "missing_values",
+    [
+        [-999, -999.9, "?!", "1900-01-01", "none", NAN, None],
+        {"a": -999, 1: -999.0, "c": "?!", "d": ["?!"], "f": -999.9, "g": "1900-01-01", "h": "none"},
+    ],
+)
+@pytest.mark.parametrize("is_arrow", [False, True])
+def test_missing_values_are_read_as_gaps_are(missing_values, is_arrow):
+    gapped, clean = GAPPED, CLEAN
+    if is_arrow:  # which has one type a column
+        gapped, clean = (pa.Table.from_pandas(X.assign(h=X["h"].map(str, na_action="ignore"))) for X in (GAPPED, CLEAN))
+    schema = learn(gapped, missing_values=missing_values)
+    assert as_clean(schema) == learn(clean)
+    np.testing.assert_array_equal(schema.matrix(gapped), schema.matrix(clean))
+    np.testing.assert_array_equal(schema.matrix(gapped), learn(clean).matrix(clean))
+    # which rows there are does not matter
+    np.testing.assert_array_equal(schema.matrix(gapped[:1]), schema.matrix(clean[:1]))
+
+
+def test_missing_values_are_numbers_where_numbers_stand_and_texts_where_text_does():
+    X = pd.DataFrame({"n": [0, 1, 2], "t": ["0", "1", "2"], "b": [False, True, True]})
+    everywhere = learn(X, missing_values=0)
+    assert np.isnan(everywhere.matrix(X)).tolist() == [[True, False, False]] + [[False] * 3] * 2
+    assert np.isnan(learn(X, missing_values="0").matrix(X)).tolist() == [[False, True, False]] + [[False] * 3] * 2
+    # of a column that is named, 0 and "0" are one
+    for value in (0, "0", 0.0):
+        named = learn(X, missing_values={"t": value, "n": value})
+        assert np.isnan(named.matrix(X)).tolist() == [[True, True, False]] + [[False] * 3] * 2
+    text = np.array([["-999"], ["1.5"], ["-999.0"]])
+    assert np.isnan(learn(text, missing_values=-999).matrix(text)).ravel().tolist() == [True, False, True]
+    codes = learn(X, feature_types={"n": "category"}, missing_values=0)
+    assert codes.columns[0].levels == (1, 2)
+    assert np.isnan(codes.matrix(X)[0, 0])
+
+
+def test_what_stands_for_gaps_is_stored_and_files_without_it_load():
+    schema = learn(GAPPED, missing_values={"a": -999, "c": "?!"})
+    kept = json.loads(json.dumps(schema.to_json()))
+    assert Schema.from_json(kept) == schema
+    assert "missing_values" not in kept["columns"][1]
+    assert Schema.from_json(json.loads(json.dumps(learn(GAPPED).to_json()))) == learn(GAPPED)
+    for bad in (3, [True], [None], [float("inf")], [[1]]):
+        kept["columns"][0]["missing_values"] = bad
+        with pytest.raises(ValueError, match="A schema must have missing values, numbers or texts, got"):
+            Schema.from_json(kept)
+
+
+@pytest.mark.parametrize(
+    ("missing_values", "words"),
+    [
+        ({"z": 0}, "`missing_values` must name columns of `X`, a, b, got 'z'"),
+        ({7: 0}, "`missing_values` must name columns of `X`, a, b, got 7"),
+        (True, "`missing_values` must be finite numbers or texts, got True"),
+        ([1, float("inf")], "`missing_values` must be finite numbers or texts, got inf"),
+        ({"a": {"b": 1}}, "`missing_values` must be finite numbers or texts, got {'b': 1}"),
+        (b"x", "`missing_values` must be finite numbers or texts, got b'x'"),
+    ],
+)
+def test_missing_values_that_make_no_sense_are_refused(missing_values, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        learn(pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}), missing_values=missing_values)
 
 
 def test_arrays_of_text_and_objects_are_read_column_by_column():

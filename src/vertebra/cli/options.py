@@ -79,7 +79,7 @@ KindsOption = Annotated[
 MissingOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--missing", metavar="[COLUMN=]VALUE", help="Read a value as a gap, in all columns or one; repeatable."
+        "--missing", metavar="COLUMN=VALUE", help="Read a value as a gap; VALUE alone: in all columns; repeatable."
     ),
 ]
 LikelihoodOption = Annotated[
