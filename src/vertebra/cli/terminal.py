@@ -155,8 +155,11 @@ def say_files(say: Console, files: Iterable[pathlib.Path]) -> None:
 def say_frame(say: Console, frame: Frame) -> None:
     """A table of numbers and levels, whole."""
     table = plain_table(*(printable(name) for name in frame.columns))
+    # the values of a discrete number may be codes: they are written in full
+    digits = [10 if name in frame.attrs.get("discrete", []) else 4 for name in frame.columns]
     for row in frame.itertuples(index=False, name=None):
-        table.add_row(*(f"{each:.4g}" if isinstance(each, float) else printable(each) for each in row))
+        cells = zip(row, digits, strict=True)
+        table.add_row(*(f"{each:.{n}g}" if isinstance(each, float) else printable(each) for each, n in cells))
     say.print(table)
 
 

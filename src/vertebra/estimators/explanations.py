@@ -84,8 +84,10 @@ class Explanations(Estimator):
         level, simultaneous
             Of the band: for each point, or for the whole function at once.
         points : int, optional
-            Values per numeric input; by default 50, 20 or 8 for 1, 2 or 3 inputs. A category shows all its levels. Of
-            a single input, the effect of its missing values stands last, where there were any.
+            Values per numeric input; by default 50, 20 or 8 for 1, 2 or 3 inputs. A category shows all its levels, a
+            discrete number (few distinct values: codes, counts, hours) its values and nothing between; the names of
+            such inputs are in `attrs["discrete"]`. Of a single input, the effect of its missing values stands last,
+            where there were any.
         """
         return explanation.effect(
             self._fitted(), term, level, simultaneous=simultaneous, baseline=baseline, output=output, points=points

@@ -89,8 +89,7 @@ def effect(
             "`term` must be one of few inputs to be shown as a function of them, got the one of all inputs: "
             "`eval_terms` has what it adds to each row."
         )
-    shown = N_SHOWN.get(len(wanted), N_SHOWN_BEYOND) if points is None else points
-    grids = np.meshgrid(*[values_of(model, i, shown, missing=len(wanted) == 1) for i in wanted], indexing="ij")
+    grids = np.meshgrid(*grid_of(model, wanted, points), indexing="ij")
     coded = np.full((grids[0].size, len(model.schema.columns)), np.nan)
     for i, grid in zip(wanted, grids, strict=True):
         coded[:, i] = grid.ravel()
@@ -103,7 +102,10 @@ def effect(
     for name, values in (("mean", curve.mean), ("sd", curve.sd), ("lower", low), ("upper", high)):
         columns.append(pd.Series(unit * values, name=name))
     # side by side and not by name: an input may be called "mean"
-    return pd.concat(columns, axis=1)
+    table = pd.concat(columns, axis=1)
+    if discrete := [model.names[i] for i in wanted if model.values(i) is not None]:
+        table.attrs["discrete"] = discrete  # no values lie between those of the table
+    return table
 
 
 def eval_terms(model: Model, X: TableLike, *, baseline: TableLike = None, output: int = 0) -> pd.DataFrame:
@@ -166,19 +168,33 @@ def term_of(model: Model, term: TermLike) -> Term:
     return tuple(sorted({model.position(part) for part in parts}))
 
 
-def values_of(model: Model, i: int, n_points: int, *, missing: bool) -> Float[np.ndarray, " m"]:
-    """Codes of all levels of an input, or numbers over its range, and where asked a missing value."""
-    column = model.schema.columns[i]
+def grid_of(model: Model, term: Term, points: int | None = None) -> list[Float[np.ndarray, " _"]]:
+    """Coded values of every input of a term, at which it is shown; of a single one a missing value too."""
+    n_points = N_SHOWN.get(len(term), N_SHOWN_BEYOND) if points is None else points
+    grid = [_values_of(model, i, n_points, has_room=len(term) <= 2) for i in term]
+    if len(term) == 1 and model.schema.columns[term[0]].has_missing:
+        grid = [np.append(grid[0], np.nan)]
+    return grid
+
+
+def _values_of(model: Model, i: int, n_points: int, *, has_room: bool) -> Float[np.ndarray, " m"]:
+    """Codes of all levels of an input, the values of a discrete number, or numbers over the range.
+
+    Without room for all of them, values of a discrete number are at equal steps of their order.
+    """
     low, high = model.ranges[i]
-    values = np.linspace(low, high, n_points)
-    if column.levels:
-        values = np.arange(low, high + 1.0)
-    return np.append(values, np.nan) if missing and column.has_missing else values
+    if model.schema.columns[i].levels:
+        return np.arange(low, high + 1.0)
+    values = model.values(i)
+    if values is None:
+        return np.linspace(low, high, n_points)
+    n = len(values) if has_room else min(n_points, len(values))
+    return values[np.linspace(0, len(values) - 1, n).round().astype(int)]
 
 
 def _shown(model: Model, i: int, values: Float[np.ndarray, " m"]) -> list[Level] | Float[np.ndarray, " m"]:
     column = model.schema.columns[i]
-    return [column.label(code) for code in values] if column.levels else column.original(values)
+    return [column.label(code) for code in values] if column.levels else model.in_units(i, values)
 
 
 def _text(model: Model, i: int, value: float) -> str:
@@ -186,8 +202,8 @@ def _text(model: Model, i: int, value: float) -> str:
     column = model.schema.columns[i]
     if column.levels or np.isnan(value):
         return str(column.label(value))
-    number = float(column.original(np.array([value]))[0])
-    return date(number) if column.part == "time" else f"{number:.4g}"
+    number = float(model.in_units(i, np.array([value]))[0])
+    return date(number) if column.part == "time" else f"{number:.4g}" if model.values(i) is None else f"{number:.10g}"
 
 
 def _baseline(model: Model, baseline: TableLike) -> np.ndarray | None:

@@ -1,6 +1,7 @@
 """A fitted model as one record: what was read, the posterior of f, the noise, what was found, and how it went."""
 
 import dataclasses
+import math
 import numbers
 import warnings
 from collections.abc import Sequence
@@ -27,11 +28,15 @@ from vertebra.tables.encoding import Encoding
 from vertebra.tables.profile import Profile
 from vertebra.tables.schema import Schema, TableLike, ValuesLike
 from vertebra.tables.weighting import Weights, weighting
+from vertebra.terms.functions import are_few
 from vertebra.terms.structure import Structure
 from vertebra.terms.term import Term
 
 # Columns that a warning of rows outside the range names: as many as a line holds.
 MOST_NAMED = 3
+# Digits, beside the first, of the values of a discrete number: scaling and back moves the sixteenth. A round number.
+# 10²² is the last power of ten that a double holds: rounding to more decimals would not be to a decimal number.
+N_DIGITS, MOST_DIGITS = 12, 22
 # Rows first, and no axis of targets where y had none.
 Shaped = Float[np.ndarray, "..."]
 
@@ -127,6 +132,29 @@ class Model:
         """Which numbers of coded rows lie outside the range of the fit; levels never do."""
         is_number = np.array([not column.levels for column in self.schema.columns])
         return outside(coded, self.ranges) & is_number
+
+    def values(self, i: int) -> Float[np.ndarray, " m"] | None:
+        """The coded values of a discrete number, which has no others: codes, counts, hours. None of any other input."""
+        if self.schema.columns[i].levels:
+            return None
+        if (terms := self.posterior.terms) is not None:
+            system = terms.basis.systems[i]
+            return system.knots if system.is_discrete else None
+        # of a network: the values in the rows that it keeps, without what stands for gaps
+        rows = self.posterior.arrays.get("rows", np.zeros((0, len(self.ranges))))[:, i]
+        seen = rows[(rows >= self.ranges[i, 0]) & (rows <= self.ranges[i, 1])]
+        distinct = np.unique(seen)
+        return distinct if are_few(len(distinct), len(seen)) else None
+
+    def in_units(self, i: int, coded: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        """Coded values of a number as the user wrote them; those of a discrete one without rounding error."""
+        found = self.schema.columns[i].original(coded)
+        values = self.values(i)
+        if values is None or np.isnan(coded).all():
+            return found
+        # 2.9999999999999996 is 3
+        digits = N_DIGITS - math.floor(math.log10(np.abs(self.schema.columns[i].original(values)).max()))
+        return np.round(found, digits) if digits <= MOST_DIGITS else found
 
     def predictive(self, X: TableLike, *, with_variance: bool = True) -> Predictive:
         return self.predictive_of(self.x(X), with_variance=with_variance)

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 
 from vertebra.machine.file import Record
-from vertebra.models.explanation import N_SHOWN, effect, effects, values_of
+from vertebra.models.explanation import effect, effects, grid_of
 from vertebra.models.model import Model
 from vertebra.tables.column import Level
-from vertebra.tables.profile import Marginal
+from vertebra.tables.profile import Marginal, shares_at
 from vertebra.tables.schema import date
 from vertebra.terms.term import term_label
 
@@ -49,13 +49,19 @@ def _effect(model: Model, term: tuple[str, ...], k: int) -> Record | None:
             return _of_levels(
                 table.iloc[:, 0], dict(zip(columns[0].levels, marginal.shares, strict=True)), marginal, bands
             ) | {"names": names}
-        record = _of_number(table.iloc[:, 0].to_numpy(float), marginal, bands, is_time=columns[0].part == "time")
+        x, is_time = table.iloc[:, 0].to_numpy(float), columns[0].part == "time"
+        record = _of_number(x, marginal, bands, is_time=is_time, is_discrete="discrete" in table.attrs)
         low, high = float(marginal.edges[0]), float(marginal.edges[-1])
         return record | {"names": names, "log": points is not None and low > 0.0 and high > LONG_TAIL * low}
     # the last input runs fastest; values that look alike may be different ones
-    shape = tuple(len(values_of(model, i, N_SHOWN[len(term)], missing=False)) for i in positions)
+    shape = tuple(map(len, grid_of(model, tuple(positions))))
     grids = [table.iloc[:, axis].to_numpy().reshape(shape) for axis in range(len(term))]
     values = [np.moveaxis(grid, axis, 0).reshape(shape[axis], -1)[:, 0] for axis, grid in enumerate(grids)]
+    discrete = table.attrs.get("discrete", [])
+    values = [
+        np.array([date(v) if column.part == "time" else f"{v:.10g}" for v in own]) if column.name in discrete else own
+        for own, column in zip(values, columns, strict=True)
+    ]
     mean, sd, zero = (v.reshape(shape) for v in (mean, sd, (lower <= 0.0) & (upper >= 0.0)))
     x, y = (_axis(values[axis]) for axis in (0, 1))
     if len(term) == 2:
@@ -69,9 +75,14 @@ def _effect(model: Model, term: tuple[str, ...], k: int) -> Record | None:
     return {"kind": "slices", "names": names, "x": x, "y": y, "slices": parts}
 
 
-def _of_number(x: np.ndarray, marginal: Marginal, bands: dict[str, np.ndarray], *, is_time: bool) -> Record:
+def _of_number(
+    x: np.ndarray, marginal: Marginal, bands: dict[str, np.ndarray], *, is_time: bool, is_discrete: bool
+) -> Record:
     seen, said = ~np.isnan(x), date if is_time else float
     record: Record = {"kind": "curve", "x": [said(v) for v in _rounded(x[seen])]}
+    if is_discrete:
+        shares = shares_at(x[seen], marginal.edges[:-1], marginal.shares)
+        record |= {"kind": "points", "shares": None if shares is None else shares.tolist()}
     record |= {name: _rounded(values[seen]) for name, values in bands.items()}
     record["bins"] = [
         [said(float(low)), said(float(high)), float(share)]

@@ -82,7 +82,7 @@ def _of_terms(model: Model, sum_of_terms: SumOfTerms) -> Tabulated:
     codes, functions, special = [], [], []
     for i, (column, system) in enumerate(zip(model.schema.columns, basis.systems, strict=True)):
         own = _codes(model, i, N_NODES)
-        if not column.levels and system.is_alive:
+        if not column.levels and system.is_alive and not system.is_discrete:
             # where functions may bend
             bends = np.concatenate([system.knots, system.quantiles, [system.low, system.low + system.width]])
             own = np.unique(np.concatenate([own, np.clip(bends, own[0], own[-1])]))
@@ -104,8 +104,9 @@ def _of_network(model: Model, posterior: NetworkPosterior) -> Tabulated:
     for i, column in enumerate(model.schema.columns):
         codes.append(_codes(model, i, N_NODES))
         own, table = codes[i], np.eye(len(codes[i]))
-        if not column.levels and np.ptp(own) > 0.0:
-            own = np.linspace(own[0], own[-1], N_NETWORK_NODES.get(size[i], 9))
+        n_nodes = N_NETWORK_NODES.get(size[i], 9)
+        if not column.levels and np.ptp(own) > 0.0 and len(own) > n_nodes:
+            own = np.linspace(own[0], own[-1], n_nodes)
             # the cubic spline that is 1 at one node and 0 at the others
             table = CubicSpline(own, np.eye(len(own)))(codes[i])
         coded = np.full((len(own) + 2, len(names)), np.nan)
@@ -135,10 +136,15 @@ def _of_network(model: Model, posterior: NetworkPosterior) -> Tabulated:
 
 
 def _codes(model: Model, i: int, n_nodes: int) -> Float[np.ndarray, " nodes"]:
-    """Coded values of an input over its range: of a number half evenly spread, half as the data are."""
+    """Coded values of an input: all levels, all values of a discrete number, or of any other over its range.
+
+    Half of these are evenly spread, half as the data are.
+    """
     column = model.schema.columns[i]
     if column.levels:
         return np.arange(len(column.levels), dtype=float)
+    if (values := model.values(i)) is not None:
+        return values
     low, high = model.ranges[i]
     marginal = model.profile.inputs[i]
     edges = np.clip(column.standard(marginal.edges), low, high)
@@ -208,7 +214,9 @@ def _input(model: Model, i: int, found: Tabulated) -> Record:
         record |= {"centre": column.centre, "scale": column.scale, "tail": column.tail}
         record |= {"low": float(marginal.edges[0]), "high": float(marginal.edges[-1])}
         record |= {"nodes": found.codes[i].tolist(), "table": _packed(found.functions[i], "<f4")}
-        return record
+        # a control goes from value to value
+        is_discrete = model.values(i) is not None
+        return record | ({"values": model.in_units(i, found.codes[i]).tolist()} if is_discrete else {})
     shown = np.sort(np.argsort(-marginal.shares, kind="stable")[:MOST_LEVELS])
     if column.part:
         shown = np.arange(len(column.levels))

@@ -1,5 +1,6 @@
 """The effect of one input: a curve of a number, or a bar for each level; and any effect by its kind."""
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -23,13 +24,16 @@ from vertebra.plot.marks import (
     span_of,
     with_unit,
 )
-from vertebra.plot.tables import check_columns, check_inputs, columns_of, is_numeric, n_inputs_of
+from vertebra.plot.tables import check_columns, check_inputs, columns_of, is_discrete, is_numeric, n_inputs_of
+from vertebra.tables.profile import shares_at
 
 # Levels that a figure of usual height has room for.
 MOST_LEVELS = 20
 # Shares of the axes: of the tallest bar beneath a curve and what stays clear for it; of the longest beside levels.
 TALLEST, BENEATH = 0.12, 0.16
 LONGEST, AT_RIGHT = 0.15, 0.2
+
+Values = Float[np.ndarray, " m"]
 
 
 def effect(
@@ -42,7 +46,8 @@ def effect(
 ) -> Panels:
     """One term, `model.effect(term)`: a `curve`, `levels`, a `surface` or `slices`, by its number and kind of inputs.
 
-    Columns of floats are numbers; text, booleans and integers are levels, as in what `model.effect` returns.
+    Columns of floats are numbers; text, booleans and integers are levels, as in what `model.effect` returns. A discrete
+    number is shown at its values alone.
     `simultaneous` and `marginal` are for terms of one input; `ax` is one Axes, or for two and three inputs several.
 
     >>> ax = vb.plot.effect(model.effect("x3"))
@@ -66,6 +71,7 @@ def curve(
 ) -> Axes:
     """The effect of one number: mean, pointwise band, and the missing values apart at the right.
 
+    A discrete number (named in `table.attrs["discrete"]`) has a point with a bar at each of its values.
     `simultaneous`: `model.effect(term, simultaneous=True)`, an outer band. `marginal`: the data as a histogram beneath,
     columns lower, upper, share; the area of a bar is its share.
 
@@ -82,16 +88,19 @@ def curve(
     order = np.flatnonzero(there)[np.argsort(x[there], kind="stable")]
 
     ax.axhline(0.0, color=GREY, ls=":", lw=1)
-    if simultaneous is not None:
-        ax.fill_between(x[order], outer[0][order], outer[1][order], color=SKY, alpha=0.25, lw=0, label="simultaneous")
-        for limit in outer:
-            ax.plot(x[order], limit[order], color=SKY, lw=0.8, ls="--")
-    ax.fill_between(x[order], low[order], high[order], color=SKY, alpha=0.55, lw=0, label="pointwise")
-    ax.plot(x[order], mean[order], color=BLUE, lw=1.8)
+    at_values = is_discrete(table, 0)
+    draw = _points if at_values else _lines
+    draw(
+        ax,
+        x[order],
+        mean[order],
+        (low[order], high[order]),
+        None if simultaneous is None else [o[order] for o in outer],
+    )
 
     first, last = span_of(x[there])
     if marginal is not None:
-        start, end = _histogram(ax, marginal)
+        start, end = _histogram(ax, marginal, x[order] if at_values else None)
         first, last = min(first, start.min(initial=first)), max(last, end.max(initial=last))
     margin = 0.02 * (last - first)
     ax.set_xlim(first - margin, last + margin)
@@ -175,13 +184,37 @@ def _beside(share: float, span: float) -> float:
     return share / (1.0 - share) * span
 
 
-def _histogram(ax: Axes, marginal: pd.DataFrame) -> tuple[Float[np.ndarray, " bars"], Float[np.ndarray, " bars"]]:
-    """Where the data are, beneath a curve; returns where the bars start and end."""
+def _lines(ax: Axes, x: Values, mean: Values, band: Sequence[Values], outer: Sequence[Values] | None) -> None:
+    """A number's mean as a curve, with bands."""
+    if outer is not None:
+        ax.fill_between(x, *outer, color=SKY, alpha=0.25, lw=0, label="simultaneous")
+        for limit in outer:
+            ax.plot(x, limit, color=SKY, lw=0.8, ls="--")
+    ax.fill_between(x, *band, color=SKY, alpha=0.55, lw=0, label="pointwise")
+    ax.plot(x, mean, color=BLUE, lw=1.8)
+
+
+def _points(ax: Axes, x: Values, mean: Values, band: Sequence[Values], outer: Sequence[Values] | None) -> None:
+    """A discrete number's mean as points, with bars; the faint line joins them for the eye alone."""
+    if outer is not None:
+        ax.vlines(x, *outer, color=SKY, lw=1, ls="--", label="simultaneous")
+    ax.vlines(x, *band, color=SKY, lw=3, label="pointwise")
+    ax.plot(x, mean, color=BLUE, lw=0.7, alpha=0.35)
+    ax.plot(x, mean, color=BLUE, marker="o", ms=4.5, ls="")
+
+
+def _histogram(
+    ax: Axes, marginal: pd.DataFrame, values: Values | None = None
+) -> tuple[Float[np.ndarray, " bars"], Float[np.ndarray, " bars"]]:
+    """Where the data are, beneath a curve, or a bar at each of these values; returns where the bars start and end."""
     check_columns(marginal, "marginal", ["lower", "upper", "share"])
     start, end, share = (np.asarray(marginal[c], dtype=float) for c in ("lower", "upper", "share"))
     if not np.all(end > start):
         raise ValueError("`marginal` must have bars with `lower` below `upper`.")
     density = share / (end - start)
+    if values is not None and (own := shares_at(values, start, share)) is not None:
+        half = 0.3 * np.diff(values).min(initial=np.ptp(values))
+        start, end, density = values - half, values + half, own
     ax.bar(
         start,
         TALLEST * density / max(density.max(initial=0.0), 1e-300),

@@ -13,8 +13,18 @@ from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from vertebra.plot.marks import GREY, HATCH, Panels, decimals, named_ticks, plain_text, round_ticks, with_unit
-from vertebra.plot.tables import are_numbers, check_inputs, columns_of, is_numeric, n_inputs_of
+from vertebra.plot.marks import (
+    GREY,
+    HATCH,
+    Panels,
+    decimals,
+    named_ticks,
+    number_text,
+    plain_text,
+    round_ticks,
+    with_unit,
+)
+from vertebra.plot.tables import are_numbers, check_inputs, columns_of, is_discrete, is_numeric, n_inputs_of
 
 # Means are below or above 0: colours that part there; sds are not.
 MEAN, SPREAD = "RdBu_r", "viridis"
@@ -105,7 +115,8 @@ def _grids(table: pd.DataFrame) -> tuple[list[list[object]], list[np.ndarray]]:
     for i in range(len(table.columns) - 4):
         code, distinct = pd.factorize(table.iloc[:, i], sort=is_numeric(table.iloc[:, i]))
         codes.append(code)
-        values.append(distinct.tolist())
+        # a discrete number has a cell for each value, as levels have
+        values.append([number_text(v) for v in distinct] if is_discrete(table, i) else distinct.tolist())
     shape = tuple(len(v) for v in values)
     if len(table) != math.prod(shape) or any((code < 0).any() for code in codes):
         raise ValueError(

@@ -75,6 +75,11 @@ def plain_text(name: object, most: int = 40) -> str:
     return name.replace("$", r"\$")
 
 
+def number_text(value: float) -> str:
+    """A value in full, with a minus sign as ticks have it."""
+    return f"{value:.10g}".replace("-", "−")
+
+
 def term_text(term: Sequence[object]) -> str:
     """A term, its names the shorter the more there are."""
     return term_label([plain_text(name, max(12, 36 // len(term))) for name in term])

@@ -57,5 +57,10 @@ def is_numeric(column: pd.Series) -> bool:
     return pd.api.types.is_float_dtype(column)
 
 
+def is_discrete(table: pd.DataFrame, axis: int) -> bool:
+    """Whether an input is a number that has no values but those of the table, as `model.effect` notes it."""
+    return table.columns[axis] in table.attrs.get("discrete", [])
+
+
 def are_numbers(values: list[object]) -> bool:
     return all(isinstance(value, float) for value in values)

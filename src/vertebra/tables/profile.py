@@ -57,6 +57,16 @@ def profile(
     return Profile(len(matrix), float(weight.sum()), inputs, targets, weight @ y / weight.sum())
 
 
+def shares_at(
+    values: Float[np.ndarray, " m"], lower: Float[np.ndarray, " bins"], shares: Float[np.ndarray, " bins"]
+) -> Float[np.ndarray, " m"] | None:
+    """The share of each value of a discrete number, from bins that begin at `lower`; None if some bin holds two."""
+    bins = np.maximum(np.searchsorted(lower, values, side="right") - 1, 0)
+    own = shares[bins]
+    is_each = len(np.unique(bins)) == len(bins) and np.isclose(own.sum(), shares.sum())
+    return own if is_each else None
+
+
 def at_equal_ranks(
     values: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"], n_steps: int
 ) -> Float[np.ndarray, " steps"]:

@@ -233,7 +233,7 @@ def _number(x, weight, degree: int) -> System:
     share = float(weight[seen].sum()) if has_missing else 1.0
     value, mass = x[seen], weight[seen] / weight[seen].sum()
     distinct = np.unique(value)
-    is_discrete = 1 < len(distinct) <= min(MOST_VALUES, len(value) / ROWS_PER_VALUE)
+    is_discrete = are_few(len(distinct), len(value))
     low, width, quantiles = scale_of(value, mass, distinct)
     transform, tables = np.ones((1, 1)), []
     knots, cell = np.zeros(0), np.zeros(0, dtype=int)
@@ -274,6 +274,11 @@ def _number(x, weight, degree: int) -> System:
         is_discrete=is_discrete,
     )
     return system._replace(gram=_gram(system, x, weight))
+
+
+def are_few(n_values: int, n_rows: int) -> bool:
+    """Whether a number of so many distinct values is discrete."""
+    return 1 < n_values <= min(MOST_VALUES, n_rows / ROWS_PER_VALUE)
 
 
 def rank_curve(quantiles: Float[np.ndarray, " q"]) -> PchipInterpolator:
