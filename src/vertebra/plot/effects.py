@@ -18,6 +18,7 @@ from vertebra.plot.marks import (
     axes_for,
     bars,
     framed,
+    number_text,
     plain_text,
     round_ticks,
     size_in_points,
@@ -32,6 +33,9 @@ MOST_LEVELS = 20
 # Shares of the axes: of the tallest bar beneath a curve and what stays clear for it; of the longest beside levels.
 TALLEST, BENEATH = 0.12, 0.16
 LONGEST, AT_RIGHT = 0.15, 0.2
+# Half of the narrowest bar at a value, as a share of the range; values that have ticks of their own, and the points that
+# a letter of these takes.
+NARROWEST, MOST_MARKED, LETTER = 0.006, 8, 7.0
 
 Values = Float[np.ndarray, " m"]
 
@@ -104,10 +108,15 @@ def curve(
         first, last = min(first, start.min(initial=first)), max(last, end.max(initial=last))
     margin = 0.02 * (last - first)
     ax.set_xlim(first - margin, last + margin)
+    marks = x[order] if at_values and there.sum() <= MOST_MARKED else None
     if not there.all():
-        _missing_point(ax, first, last, *(values[~there][0] for values in (mean, low, high, *outer)))
+        _missing_point(ax, first, last, marks, *(values[~there][0] for values in (mean, low, high, *outer)))
+    elif marks is not None:
+        ticks = _apart(ax, marks)
+        ax.set_xticks(ticks, [number_text(t) for t in ticks])
     else:
-        ax.xaxis.set_major_locator(round_ticks())
+        is_whole = at_values and bool((x[order] == x[order].round()).all())
+        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True) if is_whole else round_ticks())
 
     bottom, top = span_of(np.concatenate([mean, low, high, *outer, [0.0]]))
     room = 0.05 * (top - bottom)
@@ -213,7 +222,7 @@ def _histogram(
         raise ValueError("`marginal` must have bars with `lower` below `upper`.")
     density = share / (end - start)
     if values is not None and (own := shares_at(values, start, share)) is not None:
-        half = 0.3 * np.diff(values).min(initial=np.ptp(values))
+        half = max(0.3 * np.diff(values).min(initial=np.ptp(values)), NARROWEST * np.ptp(values))
         start, end, density = values - half, values + half, own
     ax.bar(
         start,
@@ -249,8 +258,30 @@ def _shares(ax: Axes, marginal: pd.DataFrame, names: list[object], places: Float
     ax.set_title("share of rows", loc="right", fontsize="x-small", color=GREY)
 
 
+def _apart(ax: Axes, values: Values) -> list[float]:
+    """The values whose labels do not touch, from the left."""
+    low, high = ax.get_xlim()
+    each = LETTER * (high - low) / size_in_points(ax)[0]
+    kept: list[float] = []
+    end = -np.inf
+    for value in values:
+        half = 0.5 * each * (len(number_text(value)) + 1)
+        if value - half >= end:
+            kept.append(float(value))
+            end = value + half
+    return kept
+
+
 def _missing_point(
-    ax: Axes, first: float, last: float, mean: float, low: float, high: float, outer_low: float, outer_high: float
+    ax: Axes,
+    first: float,
+    last: float,
+    marks: Values | None,
+    mean: float,
+    low: float,
+    high: float,
+    outer_low: float,
+    outer_high: float,
 ) -> None:
     """The effect of a missing value, right of the numbers, with a tick of its own."""
     span = last - first
@@ -263,6 +294,7 @@ def _missing_point(
     # The word is some 45 points wide.
     clear = place - 1.3 * span * 45.0 / size_in_points(ax)[0]
     n_ticks = min(max(ax.xaxis.get_tick_space() - 1, 2), 6)
-    ticks = [t for t in MaxNLocator(n_ticks, steps=[1, 2, 5, 10]).tick_values(first, last) if first <= t <= clear]
-    ax.set_xticks([*ticks, place], [*(f"{t:.10g}".replace("-", "−") for t in ticks), "missing"])
     ax.set_xlim(ax.get_xlim()[0], place + 0.08 * span)
+    found = MaxNLocator(n_ticks, steps=[1, 2, 5, 10]).tick_values(first, last) if marks is None else _apart(ax, marks)
+    ticks = [t for t in found if first <= t <= clear]
+    ax.set_xticks([*ticks, place], [*map(number_text, ticks), "missing"])

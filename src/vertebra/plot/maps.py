@@ -32,6 +32,10 @@ MEAN, SPREAD = "RdBu_r", "viridis"
 MOST_PANELS = 8
 
 
+class ValueText(str):
+    """A value of a discrete number, which has a cell as a level has."""
+
+
 def surface(table: pd.DataFrame, axes: Panels | None = None, *, unit: str | None = None) -> Panels:
     """The effect of two inputs: mean and standard deviation side by side, as in the paper's figures of interactions.
 
@@ -116,7 +120,7 @@ def _grids(table: pd.DataFrame) -> tuple[list[list[object]], list[np.ndarray]]:
         code, distinct = pd.factorize(table.iloc[:, i], sort=is_numeric(table.iloc[:, i]))
         codes.append(code)
         # a discrete number has a cell for each value, as levels have
-        values.append([number_text(v) for v in distinct] if is_discrete(table, i) else distinct.tolist())
+        values.append([ValueText(number_text(v)) for v in distinct] if is_discrete(table, i) else distinct.tolist())
     shape = tuple(len(v) for v in values)
     if len(table) != math.prod(shape) or any((code < 0).any() for code in codes):
         raise ValueError(
@@ -150,7 +154,7 @@ def _cells(
         if are_numbers(value):
             getattr(ax, f"{axis}axis").set_major_locator(round_ticks())
         else:
-            named_ticks(ax, axis, value)
+            named_ticks(ax, axis, value, are_values=all(isinstance(each, ValueText) for each in value))
     ax.set(xlabel=plain_text(names[0], 28), ylabel=plain_text(names[1], 28))
     return mesh
 

@@ -21,6 +21,8 @@ HATCH = "////"
 DOUBTFUL = 0.5
 # Names along an axis: more of them, in a figure of usual size, touch each other.
 MOST_TICKS = 25
+# Letters of numbers side by side along x, spaces among them.
+MOST_LETTERS = 32
 
 
 def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
@@ -39,14 +41,16 @@ def round_ticks() -> MaxNLocator:
     return MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10])
 
 
-def named_ticks(ax: Axes, axis: str, names: list[object]) -> None:
-    """Ticks, one per name, or where they are many, at even steps."""
+def named_ticks(ax: Axes, axis: str, names: list[object], *, are_values: bool = False) -> None:
+    """Ticks, one per name, or where they are many, at even steps; of values along x, as many as stand side by side."""
     step = math.ceil(len(names) / MOST_TICKS)
+    if are_values and axis == "x":
+        step = math.ceil(sum(len(str(name)) + 1 for name in names) / MOST_LETTERS)
     labels = [plain_text(name, 18) for name in names[::step]]
     places = range(0, len(names), step)
     if axis == "y":
         ax.set_yticks(places, labels)
-    elif sum(map(len, labels)) > 24 and max(map(len, labels)) > 2:
+    elif not are_values and sum(map(len, labels)) > 24 and max(map(len, labels)) > 2:
         # side by side there is room for some 24 letters
         ax.set_xticks(places, labels, rotation=40, ha="right", rotation_mode="anchor")
     else:

@@ -13,6 +13,8 @@ from vertebra.tables.column import Column
 N_BINS = 30
 # Values that tell how many distinct ones there are, and so whether fewer bins will do.
 ROWS_FOR_BINS = 10_000
+# So many rows to a value, on average, and the values are few.
+ROWS_PER_VALUE = 5
 
 
 class Marginal(NamedTuple):
@@ -105,8 +107,13 @@ def _of_number(values, weight, column: Column | None = None) -> Marginal:
     low, high = float(value.min()), float(value.max())
     step = np.linspace(0.0, 1.0, min(N_BINS, max(len(np.unique(value[:ROWS_FOR_BINS])), 1)) + 1)
     edges = low * (1.0 - step) + high * step
+    distinct = np.unique(value[:ROWS_FOR_BINS])
+    is_discrete = len(distinct) <= min(N_BINS, len(value) / ROWS_PER_VALUE)
+    if is_discrete and len(np.unique(np.searchsorted(edges[1:-1], distinct, side="right"))) < len(distinct):
+        # of few values that lie unevenly each has a bin
+        edges = np.concatenate([[low], 0.5 * distinct[1:] + 0.5 * distinct[:-1], [high]])
     counts = np.bincount(
-        np.clip(np.searchsorted(edges, value, side="right") - 1, 0, len(step) - 2), mass, len(step) - 1
+        np.clip(np.searchsorted(edges, value, side="right") - 1, 0, len(edges) - 2), mass, len(edges) - 1
     )
     middle = np.quantile(value, [0.5], weights=mass, method="inverted_cdf")
     return Marginal(np.asarray(units(edges)), counts / total, missing, float(units(middle)[0]))

@@ -84,6 +84,17 @@
       customdata: effect.lower.map((low, i) => [low, effect.upper[i]]),
       hovertemplate: escaped(effect.names[0]) + " %{x}<br>%{y:.4g}, 95 % from %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra></extra>",
     });
+    framedNumber(node, effect, unit, traces, bins(effect));
+  }
+
+  const bins = (effect) => ({
+    x: effect.bins.map((b) => b[0]).concat(effect.bins[effect.bins.length - 1][1]), y: effect.bins.map((b) => b[2]).concat(0),
+    mode: "lines", line: { shape: "hv", width: 0.5, color: css("--soft") }, fill: "tozeroy", fillcolor: css("--bars"), yaxis: "y2",
+    hovertemplate: "from %{x}: %{y:.1%} of the rows<extra></extra>",
+  });
+
+  // What is drawn of a number, with the missing values at the right, and beneath how the data are spread.
+  function framedNumber(node, effect, unit, traces, spread) {
     if (effect.missing) {
       traces.push({
         x: ["missing"], y: [effect.missing.mean], xaxis: "x3", mode: "markers", marker: { color: css("--minus"), size: 9, symbol: "diamond" },
@@ -91,13 +102,7 @@
         hovertemplate: "missing: %{y:.4g}<extra></extra>",
       });
     }
-    if (on("data")) {
-      traces.push({
-        x: effect.bins.map((b) => b[0]).concat(effect.bins[effect.bins.length - 1][1]), y: effect.bins.map((b) => b[2]).concat(0),
-        mode: "lines", line: { shape: "hv", width: 0.5, color: css("--soft") }, fill: "tozeroy", fillcolor: css("--bars"), yaxis: "y2",
-        hovertemplate: "from %{x}: %{y:.1%} of the rows<extra></extra>",
-      });
-    }
+    if (on("data")) traces.push(spread);
     const right = effect.missing ? 0.86 : 1;
     plot(node, traces, {
       xaxis: { title: { text: escaped(short(effect.names[0], 40)) }, domain: [0, right], anchor: on("data") ? "y2" : "y", type: effect.log ? "log" : typeof effect.x[0] === "string" ? "date" : "linear" },
@@ -105,6 +110,29 @@
       yaxis: { title: { text: escaped(unit) }, domain: on("data") ? [0.2, 1] : [0, 1], zeroline: true },
       yaxis2: { domain: [0, 0.14], showticklabels: false, showgrid: false, zeroline: false, rangemode: "tozero" },
     });
+  }
+
+  // A number of few values has a point and a bar at each; the faint line joins them for the eye alone.
+  function points(node, effect, unit) {
+    const bars = (upper, lower, colour, thickness) => ({
+      type: "data", symmetric: false, width: 0, thickness: thickness, color: colour,
+      array: upper.map((v, i) => v - effect.mean[i]), arrayminus: lower.map((v, i) => effect.mean[i] - v),
+    });
+    const traces = [];
+    if (on("simultaneous")) {
+      traces.push({ x: effect.x, y: effect.mean, mode: "markers", marker: { size: 1, color: css("--soft") }, error_y: bars(effect.outer_upper, effect.outer_lower, css("--soft"), 1), hoverinfo: "skip" });
+    }
+    traces.push({
+      x: effect.x, y: effect.mean, mode: "lines+markers", line: { color: css("--line"), width: 1 }, marker: { color: css("--mean"), size: 8 },
+      error_y: on("pointwise") ? bars(effect.upper, effect.lower, css("--mean"), 2.5) : undefined,
+      customdata: effect.lower.map((low, i) => [low, effect.upper[i]]),
+      hovertemplate: escaped(effect.names[0]) + " %{x}<br>%{y:.4g}, 95 % from %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra></extra>",
+    });
+    const spread = effect.shares && {
+      type: "bar", x: effect.x, y: effect.shares, marker: { color: css("--bars") }, yaxis: "y2",
+      hovertemplate: "%{x}: %{y:.1%} of the rows<extra></extra>",
+    };
+    framedNumber(node, effect, unit, traces, spread || bins(effect));
   }
 
   function levels(node, effect, unit) {
@@ -219,7 +247,7 @@
     if (kind === "calibration") return calibration(node);
     if (kind === "strengths") return strengths(node);
     const effect = data.outputs[Number(node.dataset.output)].effects[Number(node.dataset.term)];
-    return { curve, levels, map, slices }[effect.kind](node, effect, data.unit);
+    return { curve, points, levels, map, slices }[effect.kind](node, effect, data.unit);
   }
 
   const watch = new IntersectionObserver((entries) => entries.forEach((entry) => {
@@ -486,6 +514,7 @@
     }
 
     function number(row, id, i) {
+      if (inputs[i].values) return fewValues(row, id, i);
       const input = inputs[i], steps = 400, low = standard(input, input.low), high = standard(input, input.high);
       const slider = make("input", { type: "range", id: id, min: 0, max: steps, step: 1 });
       const box = make("input", { type: "number", step: "any", min: input.low, max: input.high, "aria-label": input.name + ", as a number" });
@@ -509,6 +538,27 @@
       box.value = plain(state[i]);
       row.append(slider, box);
       return (value) => { write(Number(value)); box.value = String(value); update(); };
+    }
+
+    // The slider goes from value to value, and what is typed becomes the nearest of them.
+    function fewValues(row, id, i) {
+      const input = inputs[i], values = input.values;
+      const slider = make("input", { type: "range", id: id, min: 0, max: values.length - 1, step: 1 });
+      const box = make("input", { type: "number", step: "any", min: values[0], max: values[values.length - 1], "aria-label": input.name + ", as a number" });
+      const nearest = (x) => values.reduce((best, v, k) => (Math.abs(v - x) < Math.abs(values[best] - x) ? k : best), 0);
+      const write = (k) => {
+        state[i] = values[k];
+        slider.value = k;
+        slider.setAttribute("aria-valuetext", String(values[k]));
+      };
+      const show = () => { box.value = String(state[i]); };
+      slider.addEventListener("input", () => { write(Number(slider.value)); show(); update(); });
+      box.addEventListener("input", () => { if (box.value !== "" && isFinite(Number(box.value))) { write(nearest(Number(box.value))); update(); } });
+      box.addEventListener("change", show);
+      write(nearest(input.middle));
+      show();
+      row.append(slider, box);
+      return (value) => { write(nearest(Number(value))); show(); update(); };
     }
 
     function choice(row, id, i) {
