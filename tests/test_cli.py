@@ -147,6 +147,16 @@ def test_values_that_stand_for_gaps_do_so_at_fit_and_in_predictions(folder, tmp_
     assert "size" in refused.stderr
 
 
+def test_codes_are_listed_in_full_and_at_their_values(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"code": rng.choice([10115, 20095, 80331], 200)})
+    table.assign(y=(table["code"] == 20095) + 0.1 * rng.normal(size=200)).to_csv(tmp_path / "t.csv", index=False)
+    asked = ["--task", "regression", "--holdout", 0, "--no-report", "--quiet"]
+    succeed("fit", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "m", *asked)
+    rows = succeed("effects", tmp_path / "m", "--term", "code").splitlines()
+    assert [row.split()[0] for row in rows] == ["code", "10115", "20095", "80331"]
+
+
 def test_the_model_is_of_all_rows_and_its_accuracy_of_rows_left_out(rent):
     model = vb.load(rent[0])
     table = flats().iloc[5:].reset_index(drop=True)

@@ -100,6 +100,37 @@ def test_an_effect_is_a_function_in_the_users_units(model):
     assert ((curve["upper"] - curve["lower"]) > (pointwise["upper"] - pointwise["lower"])).all()
 
 
+def test_a_discrete_number_is_shown_at_its_values_as_the_user_wrote_them():
+    rng = np.random.default_rng(0)
+    n = 1200
+    values = {
+        "year": np.arange(1990, 2022),
+        "dose": [0.1, 0.2, 0.30000000000000004, 5e6],  # far tails
+        "kelvin": [-273.15, 0.0, 0.1],
+        "flag": [0, 1],
+    }
+    x = pd.DataFrame({name: rng.choice(own, n) for name, own in values.items()}).assign(size=rng.normal(size=n))
+    x.loc[:20, "flag"] = np.nan
+    y = 0.1 * (x["year"] - 2000) + (x["dose"] > 1) + (x["kelvin"] > 0.05) + x["flag"].fillna(3.0) * x["size"]
+    clusters = [("year", "kelvin", "flag"), ("dose",), ("flag", "size")]
+    model = vb.AdditiveRegressor(clusters=clusters, remainder=False).fit(x, y + 0.1 * rng.normal(size=n))
+    for name, own in values.items():
+        for points in (None, 7):
+            table = model.effect(name, points=points)
+            assert table.attrs["discrete"] == [name]
+            np.testing.assert_array_equal(table[name].dropna(), np.round(own, 12))
+            assert table[name].isna().sum() == (name == "flag")
+    pair = model.effect(("flag", "size"))
+    assert (pair.attrs["discrete"], sorted(set(pair["flag"])), pair["size"].nunique()) == (["flag"], [0.0, 1.0], 20)
+    # three inputs have no room for all values, but for no others either
+    triple = model.effect(("year", "kelvin", "flag"))
+    assert triple["year"].nunique() == 8
+    assert set(triple["year"]) <= set(values["year"])
+    assert set(triple["kelvin"]) == set(values["kelvin"])
+    said = model.explain(x.iloc[100])["value"]
+    assert any(words == f"year = {x['year'][100]:.0f}" for words in said)
+
+
 def test_a_baseline_row_is_where_effects_are_zero(model):
     row = np.full(10, 0.25)
     local = model.eval_terms(frame(row[None]), baseline=row)

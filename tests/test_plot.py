@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.collections import LineCollection, QuadMesh
+from matplotlib.collections import LineCollection, PolyCollection, QuadMesh
 from matplotlib.colors import to_rgba
 from matplotlib.patches import PathPatch, Polygon
 
@@ -163,6 +163,59 @@ def test_levels_keep_the_order_of_the_table_from_the_top():
     np.testing.assert_allclose([s[:, 0] for s in ax.collections[0].get_segments()], table[["lower", "upper"]])
     widths = [abs(bar.get_width()) for bar in ax.patches]
     np.testing.assert_allclose(widths, [0.0, 0.05, 0.15])
+
+
+def few_values():
+    """A number of four values, and missing ones, as `model.effect` has it."""
+    x, mean = np.array([0.0, 1.0, 2.0, 10.0, np.nan]), np.array([-1.0, 0.0, 0.5, 1.0, 0.3])
+    table = pd.DataFrame({"dose": x, "mean": mean, "sd": 0.1, "lower": mean - 0.2, "upper": mean + 0.2})
+    table.attrs["discrete"] = ["dose"]
+    return table
+
+
+def test_a_discrete_number_has_a_point_and_a_bar_at_each_value_and_no_band():
+    table = few_values()
+    outer = table.assign(lower=table["lower"] - 0.1, upper=table["upper"] + 0.1)
+    edges = np.array([0.0, 0.5, 1.5, 6.0, 10.0])
+    marginal = pd.DataFrame({"lower": edges[:-1], "upper": edges[1:], "share": [0.1, 0.2, 0.3, 0.4]})
+    ax = vb.plot.effect(table, simultaneous=outer, marginal=marginal)
+    is_band = [isinstance(each, PolyCollection) for each in ax.collections]
+    assert not any(is_band)
+    bars = {tuple(line[:, 0]): tuple(line[:, 1]) for each in ax.collections for line in each.get_segments()}
+    for x, low, high in zip(table["dose"][:4], table["lower"], table["upper"], strict=False):
+        assert bars[x, x] == pytest.approx((low, high))
+    marked = [line for line in ax.get_lines() if line.get_marker() == "o"]
+    np.testing.assert_array_equal(marked[0].get_xdata(), [0.0, 1.0, 2.0, 10.0])
+    # the data: a bar about each value, as high as its share
+    middles = [bar.get_x() + 0.5 * bar.get_width() for bar in ax.patches]
+    assert middles == pytest.approx([0.0, 1.0, 2.0, 10.0])
+    assert [bar.get_height() / ax.patches[-1].get_height() for bar in ax.patches] == pytest.approx([0.25, 0.5, 0.75, 1])
+    assert {label.get_text() for label in ax.get_xticklabels()} <= {"0", "1", "2", "10", "missing"}
+    # without the note it is a number like others
+    table.attrs = {}
+    assert any(isinstance(each, PolyCollection) for each in vb.plot.effect(table).collections)
+
+
+def test_a_discrete_number_of_two_has_equal_cells_with_its_values():
+    grid = pd.MultiIndex.from_product([[0.0, 1.0, 50.0], [0.5, 1.5]], names=["dose", "b"]).to_frame(index=False)
+    table = grid.assign(mean=np.arange(6.0) - 2.0, sd=0.1, lower=-0.1, upper=0.1)
+    table.attrs["discrete"] = ["dose"]
+    ax = vb.plot.effect(table)[0]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1", "50"]
+    assert ax.get_xlim() == (-0.5, 2.5)
+    assert ax.get_ylim() == (0.0, 2.0)
+    axes = vb.plot.slices(
+        pd.concat([table.assign(c=c) for c in (1.0, 1000000.0)])[["dose", "b", "c", "mean", "sd", "lower", "upper"]]
+    )
+    assert [label.get_text() for label in axes[0].get_xticklabels()] == ["0", "1", "50"]
+
+
+def test_values_of_a_discrete_number_have_as_many_labels_as_there_is_room_for():
+    grid = pd.MultiIndex.from_product([np.arange(24.0), [0.0, 1.0]], names=["hour", "b"]).to_frame(index=False)
+    table = grid.assign(mean=1.0, sd=0.1, lower=0.5, upper=1.5)
+    table.attrs["discrete"] = ["hour", "b"]
+    ax = vb.plot.effect(table)[0]
+    assert [label.get_text() for label in ax.get_xticklabels()] == [str(h) for h in range(0, 24, 2)]
 
 
 def test_integers_and_booleans_are_levels_and_floats_are_numbers():

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import vertebra as vb
+from vertebra.pages import chartdata, whatif
 from vertebra.pages.report import page
 
 HOSTILE = "<script>alert(1)</script>"
@@ -330,6 +331,67 @@ def test_a_model_in_which_nothing_acts_has_a_page_too():
     rng = np.random.default_rng(0)
     model = vb.AdditiveRegressor(random_state=0).fit(rng.random((60, 2)), rng.standard_normal(60))
     assert "No input was found to act" in page_of(model)
+
+
+def discrete(rng, n=600, **settings):
+    """Hours, codes far apart, and a temperature that acts with the hour."""
+    x = pd.DataFrame({"hour": rng.integers(0, 24, n), "code": rng.choice([10115, 20095, 80331], n)})
+    x["temp"] = rng.normal(12.0, 6.0, n)
+    y = np.sin(x["hour"] / 4.0) + (x["code"] == 20095) + 0.1 * x["temp"] * (x["hour"] > 12) + 0.2 * rng.normal(size=n)
+    clusters = [("hour", "temp"), ("code",)]
+    return vb.AdditiveRegressor(clusters=clusters, remainder=False, random_state=0, **settings).fit(x, y), x
+
+
+def test_charts_and_controls_have_the_values_of_discrete_numbers_and_no_others(rng):
+    model, x = discrete(rng)
+    charts = {tuple(each["names"]): each for each in chartdata.charts(model.model_, 0)["effects"]}
+    hour, code, pair = charts["hour",], charts["code",], charts["hour", "temp"]
+    assert hour["kind"] == code["kind"] == "points"
+    assert hour["x"] == list(range(24))
+    assert code["x"] == [10115, 20095, 80331]
+    np.testing.assert_allclose(hour["shares"], np.bincount(x["hour"]) / len(x))
+    np.testing.assert_allclose(code["shares"], x["code"].value_counts(normalize=True).sort_index())
+    assert pair["x"] == [str(h) for h in range(24)]
+    assert len(pair["y"]) == 20
+    assert charts["temp",]["kind"] == "curve"
+    inputs = whatif.tables(model.model_)["inputs"]
+    assert inputs[0]["values"] == list(range(24))
+    assert inputs[1]["values"] == [10115, 20095, 80331]
+    assert [len(each["nodes"]) for each in inputs[:2]] == [24, 3]
+    assert "values" not in inputs[2]
+
+
+@has_browser
+def test_a_slider_goes_from_value_to_value(rng, browser, tmp_path):
+    model, x = discrete(rng)
+    model.report(tmp_path / "page.html")
+    each = Opened(browser, tmp_path / "page.html")
+    slider, box = (
+        each.tab.locator(f"#controls .control:has(label:text-is('code')) input[type={kind}]")
+        for kind in ("range", "number")
+    )
+    assert (slider.get_attribute("min"), slider.get_attribute("max")) == ("0", "2")
+    for place, value in enumerate(["10115", "20095", "80331"]):
+        slider.fill(str(place))
+        assert box.input_value() == value
+    box.fill("30000")
+    box.blur()
+    assert (box.input_value(), slider.input_value()) == ("20095", "1")
+    for _, row in x.head(10).iterrows():
+        said = each.tab.evaluate("row => { vertebra.set(row); return vertebra.says(); }", as_page_row(row))
+        mean, sd = model.predict(row.to_frame().T, return_std=True)
+        # single precision, and what the page leaves out of the variance
+        assert (said["mean"], said["sd"]) == pytest.approx((float(mean[0]), float(sd[0])), rel=0.005)
+    assert each.complaints == []
+    each.context.close()
+
+
+def test_controls_of_networks_have_the_values_of_discrete_numbers_too(rng):
+    model, _ = discrete(rng, scheme="random_features", n_steps=20)
+    inputs = whatif.tables(model.model_)["inputs"]
+    assert inputs[0]["values"] == list(range(24))
+    assert inputs[1]["values"] == [10115, 20095, 80331]
+    assert model.effect("code")["code"].tolist() == [10115.0, 20095.0, 80331.0]
 
 
 def test_values_of_columns_that_the_model_does_not_read_stay_out_of_the_page(rng):

@@ -33,9 +33,10 @@ MOST_LEVELS = 20
 # Shares of the axes: of the tallest bar beneath a curve and what stays clear for it; of the longest beside levels.
 TALLEST, BENEATH = 0.12, 0.16
 LONGEST, AT_RIGHT = 0.15, 0.2
-# Half of the narrowest bar at a value, as a share of the range; values that have ticks of their own, and the points that
-# a letter of these takes.
-NARROWEST, MOST_MARKED, LETTER = 0.006, 8, 7.0
+# Half of a bar at a value, as a share of the range; values that have ticks of their own, and how wide a digit of these
+# is, in points.
+NARROWEST, WIDEST = 0.006, 0.06
+MOST_MARKED, LETTER = 8, 6.2
 
 Values = Float[np.ndarray, " m"]
 
@@ -222,7 +223,7 @@ def _histogram(
         raise ValueError("`marginal` must have bars with `lower` below `upper`.")
     density = share / (end - start)
     if values is not None and (own := shares_at(values, start, share)) is not None:
-        half = max(0.3 * np.diff(values).min(initial=np.ptp(values)), NARROWEST * np.ptp(values))
+        half = np.clip(0.3 * np.diff(values).min(), NARROWEST * np.ptp(values), WIDEST * np.ptp(values))
         start, end, density = values - half, values + half, own
     ax.bar(
         start,

@@ -93,6 +93,13 @@
     hovertemplate: "from %{x}: %{y:.1%} of the rows<extra></extra>",
   });
 
+  // Of few values that lie apart, each has a tick.
+  function ticks(effect) {
+    const x = effect.x, apart = x.slice(1).map((v, i) => v - x[i]);
+    const each = effect.kind === "points" && x.length <= 8 && Math.min(...apart) > 0.1 * (x[x.length - 1] - x[0]);
+    return each ? { tickmode: "array", tickvals: x, ticktext: x.map(String) } : {};
+  }
+
   // What is drawn of a number, with the missing values at the right, and beneath how the data are spread.
   function framedNumber(node, effect, unit, traces, spread) {
     if (effect.missing) {
@@ -105,7 +112,7 @@
     if (on("data")) traces.push(spread);
     const right = effect.missing ? 0.86 : 1;
     plot(node, traces, {
-      xaxis: { title: { text: escaped(short(effect.names[0], 40)) }, domain: [0, right], anchor: on("data") ? "y2" : "y", type: effect.log ? "log" : typeof effect.x[0] === "string" ? "date" : "linear" },
+      xaxis: { ...ticks(effect), title: { text: escaped(short(effect.names[0], 40)) }, domain: [0, right], anchor: on("data") ? "y2" : "y", type: effect.log ? "log" : typeof effect.x[0] === "string" ? "date" : "linear" },
       xaxis3: { domain: [0.9, 1], anchor: on("data") ? "y2" : "y", showgrid: false },
       yaxis: { title: { text: escaped(unit) }, domain: on("data") ? [0.2, 1] : [0, 1], zeroline: true },
       yaxis2: { domain: [0, 0.14], showticklabels: false, showgrid: false, zeroline: false, rangemode: "tozero" },
