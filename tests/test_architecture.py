@@ -14,7 +14,8 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 # The storeys from the ground up, and the files of each in order: a file imports only from files before it.
 STOREYS = {
     "machine": "threads devices checks control file claims checkpoint meeting cluster",
-    "tables": "column schema weighting folds encoding profile survey parquet sample known passes streamed windows",
+    "tables": "values column schema weighting folds encoding profile survey parquet sample known passes streamed"
+    " windows",
     "networks": (
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
         "layer wiring stack network build schemes prior_functions"

@@ -361,7 +361,7 @@ def test_charts_and_controls_have_the_values_of_discrete_numbers_and_no_others(r
     assert "values" not in inputs[2]
 
 
-@has_browser
+@needs_browser
 def test_a_slider_goes_from_value_to_value(rng, browser, tmp_path):
     model, x = discrete(rng)
     model.report(tmp_path / "page.html")

@@ -11,8 +11,9 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from vertebra.cli.tablefile import Refused, nearest
-from vertebra.tables.column import FEATURE_TYPES, MISSING_WORDS, Level, check_range, kind_of, target_fault, with_gaps
+from vertebra.tables.column import FEATURE_TYPES, check_range, kind_of, target_fault
 from vertebra.tables.schema import learn, opened, wanted_gaps
+from vertebra.tables.values import MISSING_WORDS, Level, with_gaps
 
 # Whole numbers of at most so many values, on so many rows, may stand for classes.
 FEW_VALUES, ROWS_FOR_HINT = 10, 100

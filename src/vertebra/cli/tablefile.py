@@ -77,7 +77,7 @@ def _read_text(name: str, ending: str, shown: str) -> Frame:
     """A frame from CSV or TSV."""
     import pandas as pd
 
-    from vertebra.tables.column import MISSING_WORDS
+    from vertebra.tables.values import MISSING_WORDS
 
     held = sys.stdin.buffer.read() if name == "-" else b""  # a pipe is read once, and may be looked at again
 

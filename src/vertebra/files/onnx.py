@@ -20,9 +20,10 @@ from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.file import put
 from vertebra.models.model import Model
-from vertebra.tables.column import BOOLEAN_WORDS, MISSING_WORDS, UNSEEN, Column
+from vertebra.tables.column import BOOLEAN_WORDS, UNSEEN, Column
 from vertebra.tables.encoding import Encoding
 from vertebra.tables.schema import Schema
+from vertebra.tables.values import MISSING_WORDS
 from vertebra.terms.evidence import Basis
 from vertebra.terms.functions import FARTHEST, System, rank_curve
 from vertebra.terms.sum_of_terms import SumOfTerms

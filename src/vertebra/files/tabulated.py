@@ -24,7 +24,8 @@ from vertebra.machine.file import Record, put
 from vertebra.models.model import Model
 from vertebra.networks.parameters import in_double_precision
 from vertebra.serving import FORMAT, LARGEST
-from vertebra.tables.column import BOOLEAN_WORDS, MISSING_WORDS, Level
+from vertebra.tables.column import BOOLEAN_WORDS
+from vertebra.tables.values import MISSING_WORDS, Level
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import Term
 

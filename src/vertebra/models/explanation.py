@@ -13,8 +13,8 @@ from vertebra.effects.posterior import PosteriorOfTerms
 from vertebra.machine.checks import check_level
 from vertebra.models.model import Model
 from vertebra.models.settings import TermLike
-from vertebra.tables.column import Level
 from vertebra.tables.schema import TableLike, date
+from vertebra.tables.values import Level
 from vertebra.terms.structure import discoveries, probabilities
 from vertebra.terms.term import MOST_NAMED, Term
 

@@ -6,9 +6,9 @@ import pandas as pd
 from vertebra.machine.file import Record
 from vertebra.models.explanation import effect, effects, grid_of
 from vertebra.models.model import Model
-from vertebra.tables.column import Level
 from vertebra.tables.profile import Marginal, shares_at
 from vertebra.tables.schema import date
+from vertebra.tables.values import Level
 from vertebra.terms.term import term_label
 
 # Terms with a chart each.

@@ -1,6 +1,5 @@
 """The effect of one input: a curve of a number, or a bar for each level; and any effect by its kind."""
 
-from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -39,6 +38,7 @@ NARROWEST, WIDEST = 0.006, 0.06
 MOST_MARKED, LETTER = 8, 6.2
 
 Values = Float[np.ndarray, " m"]
+Band = tuple[Values, Values]
 
 
 def effect(
@@ -100,7 +100,7 @@ def curve(
         x[order],
         mean[order],
         (low[order], high[order]),
-        None if simultaneous is None else [o[order] for o in outer],
+        None if simultaneous is None else (outer[0][order], outer[1][order]),
     )
 
     first, last = span_of(x[there])
@@ -194,21 +194,21 @@ def _beside(share: float, span: float) -> float:
     return share / (1.0 - share) * span
 
 
-def _lines(ax: Axes, x: Values, mean: Values, band: Sequence[Values], outer: Sequence[Values] | None) -> None:
+def _lines(ax: Axes, x: Values, mean: Values, band: Band, outer: Band | None) -> None:
     """A number's mean as a curve, with bands."""
     if outer is not None:
-        ax.fill_between(x, *outer, color=SKY, alpha=0.25, lw=0, label="simultaneous")
+        ax.fill_between(x, outer[0], outer[1], color=SKY, alpha=0.25, lw=0, label="simultaneous")
         for limit in outer:
             ax.plot(x, limit, color=SKY, lw=0.8, ls="--")
-    ax.fill_between(x, *band, color=SKY, alpha=0.55, lw=0, label="pointwise")
+    ax.fill_between(x, band[0], band[1], color=SKY, alpha=0.55, lw=0, label="pointwise")
     ax.plot(x, mean, color=BLUE, lw=1.8)
 
 
-def _points(ax: Axes, x: Values, mean: Values, band: Sequence[Values], outer: Sequence[Values] | None) -> None:
+def _points(ax: Axes, x: Values, mean: Values, band: Band, outer: Band | None) -> None:
     """A discrete number's mean as points, with bars; the faint line joins them for the eye alone."""
     if outer is not None:
-        ax.vlines(x, *outer, color=SKY, lw=1, ls="--", label="simultaneous")
-    ax.vlines(x, *band, color=SKY, lw=3, label="pointwise")
+        ax.vlines(x, outer[0], outer[1], color=SKY, lw=1, ls="--", label="simultaneous")
+    ax.vlines(x, band[0], band[1], color=SKY, lw=3, label="pointwise")
     ax.plot(x, mean, color=BLUE, lw=0.7, alpha=0.35)
     ax.plot(x, mean, color=BLUE, marker="o", ms=4.5, ls="")
 

@@ -9,17 +9,28 @@ from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 import pandas as pd
-from jaxtyping import ArrayLike, Float, Int
+from jaxtyping import ArrayLike, Float
 
 from vertebra.machine.file import Record
+from vertebra.tables.values import (
+    LARGEST,
+    Level,
+    factor,
+    instants,
+    is_missing_word,
+    is_number_or_text,
+    key_of,
+    label_of,
+    number_in,
+    types_of,
+    with_gaps,
+)
 
 # The code of a level not seen at fit: codes of levels are 0 and more.
 UNSEEN = -1.0
 KINDS = ("number", "ordered", "category", "boolean")
 FEATURE_TYPES = (*KINDS, "datetime")
 
-# What a text column writes where it has no value, spaces around it aside.
-MISSING_WORDS = frozenset({"?", "", "NA", "N/A", "nan", "NaN", "null", "None"})
 # How text writes booleans, besides as Python does.
 BOOLEAN_WORDS = {"0": False, "false": False, "FALSE": False, "1": True, "true": True, "TRUE": True}
 # The parts of a datetime, and the levels of those that come round again.
@@ -29,7 +40,6 @@ PARTS = {
     "weekday": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
     "hour": tuple(range(24)),
 }
-_LARGEST = float(np.finfo(np.float64).max)
 _TINY = float(np.finfo(np.float64).tiny)  # below are the denormal numbers, which lose digits
 # Numbers have far tails where one lies further from the mean than so many sds, as one in 5·10⁸ of Gaussian ones does;
 # they are then drawn in from so many robust sds on, beyond which 0.3 % of Gaussian ones lie.
@@ -38,8 +48,6 @@ FAR, TAIL = 6.0, 3.0
 LARGEST_TARGET = 1e300
 # A target must vary by this: an sd of a millionth of it, and that of rounding, are no denormal numbers.
 SMALLEST_RANGE = 1e-290
-
-Level = str | int | float | bool
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Column:
             return x
         with np.errstate(over="ignore"):
             # Halves, because the difference of two finite numbers may be infinite.
-            u = np.clip((0.5 * x - 0.5 * self.centre) / (0.5 * self.scale), -_LARGEST, _LARGEST)
+            u = np.clip((0.5 * x - 0.5 * self.centre) / (0.5 * self.scale), -LARGEST, LARGEST)
         if self.tail == 0.0:
             return np.asarray(u)
         return np.where(np.abs(u) > self.tail, np.sign(u) * (self.tail + np.arcsinh(np.abs(u) - self.tail)), u)
@@ -77,7 +85,7 @@ class Column:
         with np.errstate(over="ignore"):
             if self.tail > 0.0:
                 u = np.where(np.abs(u) > self.tail, np.sign(u) * (self.tail + np.sinh(np.abs(u) - self.tail)), u)
-            x = np.clip(2.0 * (u * (0.5 * self.scale) + 0.5 * self.centre), -_LARGEST, _LARGEST)
+            x = np.clip(2.0 * (u * (0.5 * self.scale) + 0.5 * self.centre), -LARGEST, LARGEST)
         return np.asarray(x)
 
     def label(self, code: float | int | np.number) -> Level:
@@ -91,10 +99,11 @@ class Column:
         return self.levels[int(code)]
 
     def to_json(self) -> Record:
-        record: Record = asdict(self) | {"levels": list(self.levels)}
-        # files without any are those of before, and those read them
-        gaps = record.pop("missing_values")
-        return record | ({"missing_values": list(gaps)} if gaps else {})
+        record: Record = asdict(self)
+        del record["missing_values"]
+        # files without any are as they were before there were any
+        gaps: Record = {"missing_values": list(self.missing_values)} if self.missing_values else {}
+        return record | {"levels": list(self.levels)} | gaps
 
     @classmethod
     def from_json(cls, d: object) -> "Column":
@@ -102,7 +111,7 @@ class Column:
         if not isinstance(d, dict) or {*d, "missing_values"} != {f.name for f in fields(cls)}:
             raise unfit("a column", d)
         gaps = d.get("missing_values", [])
-        demand(isinstance(gaps, list) and all(map(_is_number_or_text, gaps)), "missing values, numbers or texts", gaps)
+        demand(isinstance(gaps, list) and all(map(is_number_or_text, gaps)), "missing values, numbers or texts", gaps)
         demand(isinstance(d["name"], str) and isinstance(d["source"], str), "names", d)
         demand(d["kind"] in KINDS, f"a kind, one of {', '.join(KINDS)}", d["kind"])
         demand(isinstance(d["has_missing"], bool), "true or false for has_missing", d["has_missing"])
@@ -120,14 +129,14 @@ class Column:
             demand(levels == PARTS[d["part"]], "the levels of that part", levels)
         for name in ("centre", "scale", "tail"):
             is_number = isinstance(d[name], int | float) and not isinstance(d[name], bool)
-            demand(is_number and abs(d[name]) <= _LARGEST, f"a finite number for {name}", d[name])
+            demand(is_number and abs(d[name]) <= LARGEST, f"a finite number for {name}", d[name])
         scaling = {name: float(d[name]) for name in ("centre", "scale", "tail")}
         # half of less may be 0
         demand(
             scaling["scale"] >= _TINY and scaling["tail"] >= 0.0, "a scale above 0 and a tail of at least 0", scaling
         )
-        own = dict(has_missing=d["has_missing"], missing_values=tuple(gaps))
-        return cls(d["name"], d["source"], d["kind"], d["part"], levels, **scaling, **own)
+        about = d["name"], d["source"], d["kind"], d["part"], levels
+        return cls(*about, *scaling.values(), has_missing=d["has_missing"], missing_values=tuple(gaps))
 
 
 def describe(
@@ -192,7 +201,7 @@ def kind_of(series: pd.Series, source: str, is_array: bool) -> str:
         return "datetime"
     if pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_timedelta64_dtype(dtype):
         return "number"
-    types = _types(series)
+    types = types_of(series)
     if any(issubclass(t, (complex, np.complexfloating)) for t in types):
         raise ValueError(f"Complex data not supported, got some in the column {source!r} of dtype {dtype}.")
     for kind, members in _RULE:
@@ -200,12 +209,7 @@ def kind_of(series: pd.Series, source: str, is_array: bool) -> str:
             return kind
     # scikit-learn reads an array of text as numbers where it can.
     values = factor(series, source)[1] if is_array else ["text"]
-    return "number" if all(_is_missing(value) or _number(value) is not None for value in values) else "category"
-
-
-def _types(series: pd.Series) -> set[type]:
-    """The types of a column's values, missing ones left out."""
-    return set(map(type, series.loc[series.notna()].to_numpy(dtype=object)))
+    return "number" if all(is_missing_word(value) or number_in(value) is not None for value in values) else "category"
 
 
 def read(series: pd.Series, columns: Sequence[Column]) -> list[Float[np.ndarray, " n"]]:
@@ -219,44 +223,6 @@ def read(series: pd.Series, columns: Sequence[Column]) -> list[Float[np.ndarray,
     return [numbers_of(series, first.source) if first.kind == "number" else codes_of(series, first)]
 
 
-def with_gaps(series: pd.Series, source: str, missing_values: Sequence[Level], *, is_number: bool = False) -> pd.Series:
-    """The column with gaps in place of these values: numbers where numbers stand, texts where texts or dates do.
-
-    Of a column that is read as a number, text that writes one of the numbers is a gap too.
-    """
-    if not missing_values or pd.api.types.is_bool_dtype(series.dtype):
-        return series
-    asked = [value for value in missing_values if not isinstance(value, str)]
-    words = {value.strip() for value in missing_values if isinstance(value, str)}
-
-    def is_gap(value: object) -> bool:
-        if isinstance(value, str):
-            return value.strip() in words or (is_number and _number(value) in asked)
-        if isinstance(value, datetime.date | np.datetime64):
-            return str(value).removesuffix(" 00:00:00") in words
-        is_other = isinstance(value, bool | np.bool_ | datetime.timedelta | np.timedelta64)
-        return not is_other and isinstance(value, numbers.Real | decimal.Decimal) and value in asked
-
-    dtype = series.dtype
-    if isinstance(dtype, pd.CategoricalDtype):
-        return series.cat.remove_categories([level for level in dtype.categories if is_gap(level)])
-    if pd.api.types.is_datetime64_any_dtype(dtype):
-        texts = pd.Series(sorted(words), dtype=object)
-        moments = pd.to_datetime(texts, utc=True, errors="coerce", format="ISO8601").dt.tz_localize(None)
-        return series.mask(instants(series, source).isin(moments.dropna()))
-    if not pd.api.types.is_numeric_dtype(dtype):
-        rows, distinct = factor(series, source)
-        return series.mask(np.array([*map(is_gap, distinct), False])[rows])
-    if pd.api.types.is_float_dtype(dtype) and isinstance(dtype, np.dtype):
-        # what single precision makes of −999.9
-        largest = np.finfo(dtype).max
-        return series.mask(series.isin(np.array([value for value in asked if abs(value) <= largest], dtype=dtype)))
-    found = series.isin(asked)
-    if isinstance(dtype, np.dtype):  # whole numbers, which have no gaps
-        series = series.astype("UInt64" if dtype.kind == "u" else "Int64")
-    return series.mask(found)
-
-
 def numbers_of(series: pd.Series, source: str) -> Float[np.ndarray, " n"]:
     """Raw numbers, a length of time in days; text is parsed."""
     dtype = series.dtype
@@ -266,7 +232,7 @@ def numbers_of(series: pd.Series, source: str) -> Float[np.ndarray, " n"]:
         values = series.to_numpy() / np.timedelta64(1, "D")
     elif pd.api.types.is_numeric_dtype(dtype):
         values = series.to_numpy(dtype=np.float64, na_value=np.nan)
-    elif (types := _types(series)) and all(issubclass(t, (datetime.timedelta, np.timedelta64)) for t in types):
+    elif (types := types_of(series)) and all(issubclass(t, (datetime.timedelta, np.timedelta64)) for t in types):
         values = pd.to_timedelta(series).to_numpy() / np.timedelta64(1, "D")
     else:
         values = np.full(len(series), np.nan)
@@ -275,7 +241,7 @@ def numbers_of(series: pd.Series, source: str) -> Float[np.ndarray, " n"]:
             values[present] = series.loc[present].to_numpy(dtype=object).astype(np.float64)
         except (ValueError, TypeError, OverflowError):
             codes, distinct = factor(series, source)
-            parsed = [math.nan if _is_missing(value) else _number(value) for value in distinct]
+            parsed = [math.nan if is_missing_word(value) else number_in(value) for value in distinct]
             if None in parsed:
                 raise ValueError(
                     f"The column {source!r} must hold numbers, got {distinct[parsed.index(None)]!r}: correct it, or "
@@ -292,49 +258,11 @@ def numbers_of(series: pd.Series, source: str) -> Float[np.ndarray, " n"]:
     return values
 
 
-def instants(series: pd.Series, source: str) -> pd.Series:
-    """Instants in UTC, without a zone; text is parsed."""
-    dtype = series.dtype
-    if isinstance(dtype, pd.DatetimeTZDtype):
-        return series.dt.tz_convert("UTC").dt.tz_localize(None)
-    if pd.api.types.is_datetime64_dtype(dtype):
-        return series
-    codes, distinct = factor(series, source)
-    present = [value for value in distinct if not _is_missing(value)]
-    bad = [value for value in present if not isinstance(value, (str, datetime.date, np.datetime64))]
-    values = pd.Series([*(None if _is_missing(value) else value for value in distinct), None], dtype=object)
-    if not bad:
-        when = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
-        rest = values.loc[when.isna()]
-        # 01/02/2020 is January to some and February to others, and 12:30 is read as today: text that is not ISO 8601
-        # must name its year and read the same both ways.
-        rest = rest.loc[rest.str.contains(r"\d{4}", na=False)]
-        readings = [pd.to_datetime(rest, utc=True, errors="coerce", format="mixed", dayfirst=d) for d in (False, True)]
-        when = when.fillna(readings[0].where(readings[0] == readings[1]))
-        bad = [value for value, moment in zip(values, when, strict=True) if value is not None and moment is pd.NaT]
-    if bad:
-        raise ValueError(
-            f"The column {source!r} must hold dates or times that read one way only, got {bad[0]!r}: write them as "
-            "YYYY-MM-DD, or convert them with pandas.to_datetime."
-        )
-    return when.dt.tz_localize(None).take(codes % len(when))
-
-
 def part_of(when: pd.Series, part: str | None) -> Float[np.ndarray, " n"]:
     if part == "time":
         return (when.to_numpy() - np.datetime64("1970-01-01")) / np.timedelta64(1, "D")
     codes = when.dt.month - 1 if part == "month" else when.dt.hour if part == "hour" else when.dt.day_of_week
     return codes.to_numpy(dtype=np.float64, na_value=np.nan)
-
-
-def factor(series: pd.Series, source: str) -> tuple[Int[np.ndarray, " n"], list]:
-    """The distinct values, and the place of each row's among them: −1 where it is missing."""
-    try:
-        codes, distinct = pd.factorize(series)
-    except TypeError:
-        kinds = ", ".join(sorted(t.__name__ for t in _types(series) if t.__hash__ is None))
-        raise TypeError(f"The column {source!r} holds {kinds}: each argument must be a string or a number.") from None
-    return codes, distinct.tolist()
 
 
 def codes_of(series: pd.Series, column: Column) -> Float[np.ndarray, " n"]:
@@ -343,7 +271,7 @@ def codes_of(series: pd.Series, column: Column) -> Float[np.ndarray, " n"]:
     if column.kind == "boolean":
         code |= {word: float(value) for word, value in BOOLEAN_WORDS.items()}
     rows, distinct = factor(series, column.source)
-    codes = [code.get(key_of(_label(v)), math.nan if _is_missing(v) else UNSEEN) for v in distinct]
+    codes = [code.get(key_of(label_of(v)), math.nan if is_missing_word(v) else UNSEEN) for v in distinct]
     return np.array([*codes, math.nan])[rows]
 
 
@@ -353,7 +281,7 @@ def levels_of(series: pd.Series, source: str, kind: str) -> tuple[Level, ...]:
         return (False, True)
     is_declared = kind == "ordered" and isinstance(series.dtype, pd.CategoricalDtype)
     values = series.cat.categories.tolist() if is_declared else factor(series, source)[1]
-    labels = [_label(value) for value in values if is_declared or not _is_missing(value)]
+    labels = [label_of(value) for value in values if is_declared or not is_missing_word(value)]
     return unified(labels) if is_declared else in_order(unified(labels))
 
 
@@ -367,66 +295,10 @@ def unified(labels: Iterable[Level]) -> tuple[Level, ...]:
 
 def in_order(labels: Sequence[Level]) -> tuple[Level, ...]:
     """Levels by value where all are numbers, else by text."""
-    order = [_number(label) for label in labels]
+    order = [number_in(label) for label in labels]
     if any(value is None or math.isnan(value) for value in order):
         return tuple(sorted(labels, key=str))
     return tuple(label for _, _, label in sorted(zip(order, map(str, labels), labels, strict=True)))
-
-
-def _label(value: object) -> Level:
-    """A value as a level that JSON can hold: 1.0 is 1, and what is neither text, number nor boolean is its text."""
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if isinstance(value, numbers.Integral) and not isinstance(value, np.timedelta64):
-        return int(value)
-    if isinstance(value, (numbers.Real, decimal.Decimal)) and math.isfinite(value):
-        whole = int(value)  # pyright: ignore[reportArgumentType]
-        return whole if value == whole else float(value)
-    return str(value)
-
-
-def key_of(level: Level) -> str:
-    """What two levels share that are one: 1, 1.0 and "1"."""
-    return str(level)
-
-
-def gap_of(value: object) -> Level | None:
-    """A value to be read as a gap, a finite number or a text; None for one that is missing as it is."""
-    if value is None or value is pd.NA or (isinstance(value, numbers.Real) and math.isnan(value)):
-        return None
-    label = _label(value)
-    if not _is_number_or_text(label) or (isinstance(label, str) and not isinstance(value, str)):
-        raise ValueError(f"`missing_values` must be finite numbers or texts, got {value!r}.")
-    return label
-
-
-def both_forms(gap: Level) -> tuple[Level, ...]:
-    """A number and how text writes it, which are one where a column is named."""
-    number = _number(gap)
-    if number is None or not math.isfinite(number):
-        return (gap,)
-    other = _label(number) if isinstance(gap, str) else key_of(gap)
-    return (gap, other)
-
-
-def _is_number_or_text(value: object) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, str) or (is_number and abs(value) <= _LARGEST)
-
-
-def _is_missing(value: object) -> bool:
-    return isinstance(value, str) and value.strip() in MISSING_WORDS
-
-
-def _number(value: object) -> float | None:
-    try:
-        return float(value)  # pyright: ignore[reportArgumentType]
-    except (ValueError, TypeError):
-        return None
-    except OverflowError:
-        return math.inf
 
 
 def scaled(column: Column, values: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> Column:

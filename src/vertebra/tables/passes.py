@@ -12,12 +12,13 @@ from vertebra.machine import claims, cluster
 from vertebra.machine.checkpoint import Checkpoint, Entry
 from vertebra.machine.file import Record
 from vertebra.machine.threads import CHUNK, Sums, added, cores
-from vertebra.tables.column import Column, Level, codes_of, levels_of, read
+from vertebra.tables.column import Column, codes_of, levels_of, read
 from vertebra.tables.known import Known, from_entry
 from vertebra.tables.parquet import CALIBRATED, FOLDED, SAMPLED, ArrowSchema, Batch, Parquet, ahead, uniform
 from vertebra.tables.sample import Collected, Taken
 from vertebra.tables.schema import MissingLike, opened
 from vertebra.tables.survey import Facts, begin, with_rows
+from vertebra.tables.values import Level
 from vertebra.tables.weighting import Weights, weighting
 
 # Functions of an input that a search holds at its rows: 14 smooth and 42 rough ones, of which one kind is kept.

@@ -17,7 +17,8 @@ from jaxtyping import ArrayLike, Float
 from scipy.sparse import issparse
 
 from vertebra.machine.file import Record
-from vertebra.tables.column import FEATURE_TYPES, Column, Level, both_forms, demand, describe, gap_of, read, unfit
+from vertebra.tables.column import FEATURE_TYPES, Column, demand, describe, read, unfit
+from vertebra.tables.values import Level, both_forms, gap_of
 
 # A table as users pass it: a frame of pandas or of another kind that narwhals knows, an array, lists. These have no
 # type in common; `opened` takes them, and says of all else what is wrong with it.
@@ -248,8 +249,9 @@ def wanted_gaps(missing_values: MissingLike, sources: tuple[str, ...]) -> list[t
 
 def _gaps(values: object) -> tuple[Level, ...]:
     """One value, or several, as finite numbers and texts."""
-    several = isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping)
-    found = [gap_of(value) for value in (values if several else [values])]
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
+        values = [values]
+    found = [gap_of(value) for value in values]
     return tuple(dict.fromkeys(gap for gap in found if gap is not None))
 
 

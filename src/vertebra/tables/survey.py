@@ -21,20 +21,18 @@ from vertebra.tables.column import (
     PARTS,
     UNSEEN,
     Column,
-    Level,
     check_range,
     codes_of,
     in_order,
-    instants,
     kind_of,
     levels_of,
     part_of,
     read,
     scaling,
     unified,
-    with_gaps,
 )
 from vertebra.tables.schema import MissingLike, Schema, TableLike, opened, wanted_gaps, wanted_kinds
+from vertebra.tables.values import Level, instants, with_gaps
 
 # A column of text with more levels than this names its rows. A round number: its levels take 100 MB.
 MOST_LEVELS_KEPT = 1_000_000
