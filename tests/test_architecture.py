@@ -24,7 +24,7 @@ STOREYS = {
     " predictive",
     "inference": "objective conjugate rows training arguments draws settings outcome run fitting",
     "terms": "term polynomials families functions evidence sums structure model score_test choice search linear"
-    " sum_of_terms block latents revision all_rows overconfidence additive group_lasso",
+    " sum_of_terms block shapes latents revision all_rows overconfidence together additive group_lasso",
     "effects": "words notebook grid effect pieces decomposition posterior",
     "models": "settings target rows conformal reading scores diagnostics calibration remainder evaluation networks"
     " model explanation conclusion additive skeleton",

@@ -22,6 +22,7 @@ from vertebra.cli.options import (
     LikelihoodOption,
     MemoryOption,
     MissingOption,
+    MonotoneOption,
     NoReportOption,
     ProcessesOption,
     ProcessOption,
@@ -60,6 +61,7 @@ def fit(
     weights: WeightsOption = "auto",
     kinds: KindsOption = None,
     missing: MissingOption = None,
+    monotone: MonotoneOption = None,
     likelihood: LikelihoodOption = "auto",
     scheme: SchemeOption = "auto",
     conformal: ConformalOption = False,
@@ -107,6 +109,7 @@ class Asked:
     weights: Weights
     kinds: list[str] | None
     missing: list[str] | None
+    monotone: list[str] | None
     likelihood: Likelihood
     scheme: Scheme
     conformal: bool
@@ -203,12 +206,25 @@ def _settings(asked: Asked, y: Target, x: Inputs) -> dict[str, Any]:
         weights=asked.weights,
         random_state=asked.seed,
     )
+    if asked.monotone:
+        settings["monotone"] = _signs(asked.monotone)
     if not y.is_class:
         return settings | dict(likelihood=asked.likelihood, conformal=asked.conformal)
     if asked.likelihood != "auto" or asked.conformal:
         option = "--conformal" if asked.conformal else f"--likelihood {asked.likelihood}"
         raise Refused(f"{option} is for regression, and this is classification: {y.reason}.")
     return settings
+
+
+def _signs(given: list[str]) -> dict[str, str]:
+    """Which columns predictions rise or fall with."""
+    signs = {}
+    for each in given:
+        name, _, sign = each.rpartition("=")
+        if not name or sign not in ("+", "-"):
+            raise Refused(f"--monotone must be COLUMN=+ or COLUMN=-, got {each!r}.")
+        signs[name] = sign
+    return signs
 
 
 def _write(asked: Asked, fitted: Fitted, files: Sequence[pathlib.Path], say: Console) -> None:

@@ -76,6 +76,12 @@ KindsOption = Annotated[
     list[str] | None,
     typer.Option("--type", metavar="COLUMN=KIND", help="number, ordered, category, boolean or datetime; repeatable."),
 ]
+MonotoneOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--monotone", metavar="COLUMN=SIGN", help="What predictions may only rise (+) or fall (-) with; repeatable."
+    ),
+]
 MissingOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -28,6 +28,7 @@ class _Additive(Explanations):
         structure: str = "tests",
         n_subnetworks: int = 10,
         clusters: Sequence[Iterable[InputLike]] | None = None,
+        monotone: Mapping[InputLike, str | int] | None = None,
         feature_types: Mapping | Sequence | None = None,
         missing_values: MissingLike = None,
         weights: str = "auto",
@@ -43,6 +44,7 @@ class _Additive(Explanations):
         self.structure = structure
         self.n_subnetworks = n_subnetworks
         self.clusters = clusters
+        self.monotone = monotone
         self.feature_types = feature_types
         self.missing_values = missing_values
         self.weights = weights
@@ -87,6 +89,11 @@ class AdditiveRegressor(Regressor, _Additive):
         For the group lasso.
     clusters : groups of inputs, optional
         What each sub-network reads, by name or position; found by tests unless given.
+    monotone : mapping, optional
+        Numbers or ordered levels that f may only rise or only fall with, whatever the other inputs are:
+        {"income": "+", "age": "-"}. Predictions, effects, draws and bands keep to it. For numbers, counts and two
+        classes, with `scheme="auto"`; networks of a remainder, which could not, are then left out. Beyond the range of
+        the fit f levels off.
     remainder : bool
         Whether networks over all inputs may add what terms of up to three inputs leave out. They are trained only where
         something is seen to be left (of Gaussian noise, with `scheme="auto"` and without `clusters`), kept only where
@@ -139,6 +146,7 @@ class AdditiveRegressor(Regressor, _Additive):
         structure: str = "tests",
         n_subnetworks: int = 10,
         clusters: Sequence[Iterable[InputLike]] | None = None,
+        monotone: Mapping[InputLike, str | int] | None = None,
         remainder: bool = True,
         likelihood: str = "auto",
         conformal: bool = False,
@@ -158,6 +166,7 @@ class AdditiveRegressor(Regressor, _Additive):
             structure=structure,
             n_subnetworks=n_subnetworks,
             clusters=clusters,
+            monotone=monotone,
             feature_types=feature_types,
             missing_values=missing_values,
             weights=weights,

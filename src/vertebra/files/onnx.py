@@ -184,7 +184,7 @@ def _write_terms(graph: _Graph, model: Model, terms: SumOfTerms, names: Sequence
     at = np.zeros((1, k))
     if model.is_classifier:
         graph("Sqrt", variance, output=("sd", k))
-        _write_probabilities(graph, Predictive(model.likelihood, at, at + 1.0))
+        _write_probabilities(graph, Predictive(model.likelihood, at, at + model.doubt))
     else:
         noise = Predictive(model.likelihood, at, at).aleatoric()
         graph("Mul", graph("Sqrt", graph("Add", variance, noise)), unit, output=("sd", k))

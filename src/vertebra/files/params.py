@@ -10,19 +10,24 @@ from vertebra.machine.file import Record
 from vertebra.models.settings import NOISES
 from vertebra.networks.skeleton import Skeleton
 
+# Arguments that say something of some inputs.
+BY_INPUT = ("feature_types", "monotone")
+# What files of 0.1 do not know: they hold it where it is given, so that others stay as they were.
+LATER = ("missing_values", "monotone")
+
 
 def params_state(params: Mapping[str, object]) -> Record:
     """The constructor's arguments as JSON: groups as lists, a skeleton as its text, a generator as none."""
-    params = dict(params)
+    params = {name: value for name, value in params.items() if value is not None or name not in LATER}
     if params.get("skeleton") is not None:
         params["skeleton"] = str(params["skeleton"])
     if isinstance(clusters := params.get("clusters"), Iterable):
         params["clusters"] = [[plain(name) for name in cluster] for cluster in clusters]
-    kinds = params.get("feature_types")
-    if (pairs := getattr(kinds, "items", None)) is not None:
-        params["feature_types"] = {"pairs": [[plain(k), v] for k, v in pairs()]}
-    elif isinstance(kinds, Iterable):
-        params["feature_types"] = list(kinds)
+    for name in BY_INPUT:
+        if (pairs := getattr(params.get(name), "items", None)) is not None:
+            params[name] = {"pairs": [[plain(k), plain(v)] for k, v in pairs()]}
+        elif isinstance(kinds := params.get(name), Iterable):
+            params[name] = list(kinds)
     if params.get("missing_values") is not None:
         params["missing_values"] = _listed(params["missing_values"])
     if isinstance(widths := params.get("widths"), Iterable):
@@ -49,13 +54,14 @@ def params_from(names: Sequence[str], value: object) -> Record:
             claims.demand(isinstance(each, str | int), "params.clusters", "names or places of inputs", each)
     for width in claims.listed(params.get("widths") or [], "params.widths"):
         claims.whole(width, "params.widths", 1)
-    kinds = params.get("feature_types")
-    if isinstance(kinds, dict):
-        pairs = claims.listed(claims.record(kinds, "params.feature_types", ("pairs",))["pairs"], "params.feature_types")
-        pairs = (claims.listed(pair, "params.feature_types", 2) for pair in pairs)
-        params["feature_types"] = {each[0]: each[1] for each in pairs}
-    elif kinds is not None:
-        claims.listed(kinds, "params.feature_types")
+    for name in BY_INPUT:
+        what, given = f"params.{name}", params.get(name)
+        if isinstance(given, dict):
+            pairs = claims.listed(claims.record(given, what, ("pairs",))["pairs"], what)
+            pairs = (claims.listed(pair, what, 2) for pair in pairs)
+            params[name] = {each[0]: each[1] for each in pairs}
+        elif given is not None:
+            claims.listed(given, what)
     if params.get("missing_values") is not None:
         params["missing_values"] = _gaps(params["missing_values"])
     for name in ("n_steps", "n_subnetworks", "time_budget"):

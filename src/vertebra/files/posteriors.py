@@ -47,13 +47,14 @@ def _terms_out(terms: SumOfTerms, seed: int, arrays: dict[str, np.ndarray]) -> R
     arrays |= {f"block/{i}": block.index for i, block in enumerate(basis.blocks)}
     for k in range(terms.n_outputs):
         arrays |= {f"mean/{k}": terms.means[k], f"root/{k}": terms.roots[k]}
-    return {
+    state: Record = {
         "kind": "terms",
         "seed": seed,
         "systems": [_numbers(system) for system in basis.systems],
         "terms": [list(map(int, block.term)) for block in basis.blocks],
         "n_outputs": terms.n_outputs,
     }
+    return state | {"are_draws": list(terms.are_draws)} if terms.are_draws else state
 
 
 def _is_old(system: System) -> bool:
@@ -113,7 +114,8 @@ def _hybrid_in(
 
 
 def _terms_in(value: object, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> TermsPosterior:
-    value = claims.record(value, "the sum of terms", ("kind", "seed", "systems", "terms", "n_outputs"))
+    needed = ("kind", "seed", "systems", "terms", "n_outputs")
+    value = claims.record(value, "the sum of terms", needed, ("are_draws",))
     claims.demand(value["kind"] == "terms", "the kind of the surface", "terms", value["kind"])
     claims.demand(value["n_outputs"] == n_outputs, "n_outputs", f"{n_outputs}", value["n_outputs"])
     records = claims.listed(value["systems"], "the systems", len(n_levels))
@@ -133,7 +135,11 @@ def _terms_in(value: object, arrays: Arrays, n_levels: Sequence[int], n_outputs:
     means = tuple(arrays.take(f"mean/{k}", m) for k in range(n_outputs))
     roots = tuple(arrays.take(f"root/{k}", m, None) for k in range(n_outputs))
     _check_bounded(basis, means, roots)
-    return TermsPosterior(SumOfTerms(basis, means, roots), claims.whole(value["seed"], "the seed"))
+    are_draws: tuple[bool, ...] = ()
+    if "are_draws" in value:
+        listed = claims.listed(value["are_draws"], "are_draws", n_outputs)
+        are_draws = tuple(claims.flag(each, "are_draws") for each in listed)
+    return TermsPosterior(SumOfTerms(basis, means, roots, are_draws), claims.whole(value["seed"], "the seed"))
 
 
 def _system_in(value: object, arrays: Arrays, i: int, n_levels: int) -> System:

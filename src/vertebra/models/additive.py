@@ -44,6 +44,8 @@ BEHIND = 1.02
 FEWEST_GAPS, ROWS_FOR_NOISE = 20, 200
 # Fits of fewer rows have matrices so small that threads of LAPACK's own cost more than they bring.
 ROWS_FOR_THREADS = 3000
+# What users write of an input that f rises or falls with.
+SIGNS: dict[str | int, int] = {"+": 1, "-": -1, 1: 1, -1: -1}
 WORKING: dict[str, Callable[..., Working]] = {
     "gaussian": Plain,
     "heteroscedastic": UnevenNoise,
@@ -93,6 +95,7 @@ class _Additive:
     def __init__(self, settings: Settings, read: Read, targets: Targets):
         self.settings, self.read, self.targets = settings, read, targets
         self.seed, self.n_classes = settings.seed, read.target.n_classes
+        self.shapes = shapes_given(settings, read)
         self.given = settings.start if settings.clusters is None else clusters_given(settings.clusters, read.names)
 
     def fit(self) -> Model:
@@ -107,10 +110,15 @@ class _Additive:
             outcome = self._outcome(found, coded, searched, linear, noise)
             if self.settings.scheme != "auto" and found.clusters:
                 outcome = self._with_network(outcome, found, noise.likelihood, control)
-            elif self.settings.clusters is None and self.settings.remainder and not control.enough():
+            elif self.settings.clusters is None and self._may_remain and not control.enough():
                 outcome = self._with_remainder(outcome, found, searched, control)
         warnings = self._warnings(outcome, found, control)
         return conclude(self.settings, read, outcome._replace(warnings=warnings, ended=control.ended))
+
+    @property
+    def _may_remain(self) -> bool:
+        """Whether networks may add what terms leave out: they know of no shapes."""
+        return self.settings.remainder and not self.shapes
 
     def _sets(self, control: Control) -> list[Term] | None:
         """The sets of inputs that the sub-networks of a group lasso read, over all targets, where one is asked for."""
@@ -155,6 +163,7 @@ class _Additive:
                 mains=mains,
                 enough=control.enough,
                 everything=everything,
+                shapes=self.shapes,
             )
 
         found = terms_of(Mains.FOUND)
@@ -247,6 +256,11 @@ class _Additive:
         if (everything := searched.everything) is not None:
             n, n_all = len(searched.x), everything.n_rows
             notes.append(f"terms were sought in {n:,} of the rows, and fitted to all {n_all:,}.")
+        if self.shapes:
+            rising = ", ".join(
+                f"{'rises' if s > 0 else 'falls'} with {self.read.names[i]}" for i, s in self.shapes.items()
+            )
+            notes.append(f"as asked, f {rising}; draws of it are the nearest functions that do.")
         if not found.clusters:
             notes.append("no input was found to act: predictions are the mean.")
         return Outcome(
@@ -342,6 +356,25 @@ def clusters_given(clusters: Sequence[Any], names: list[str]) -> list[Term]:
             raise ValueError(f"`clusters` must hold groups of inputs, got {cluster!r}.")
         found.append(tuple(sorted({position_in(names, name) for name in cluster})))
     return found
+
+
+def shapes_given(settings: Settings, read: Read) -> dict[int, int]:
+    """Inputs that f rises (1) or falls (−1) with, by their places."""
+    if not settings.monotone:
+        return {}
+    if settings.scheme != "auto":
+        raise ValueError(f'`monotone` needs scheme="auto", got {settings.scheme!r}.')
+    if read.target.n_classes > 2:
+        raise ValueError(f"`monotone` is for numbers, counts and two classes, got {read.target.n_classes} classes.")
+    shapes = {}
+    for name, sign in settings.monotone.items():
+        i = position_in(read.names, name)
+        if (column := read.schema.columns[i]).kind not in ("number", "ordered"):
+            raise ValueError(f"`monotone` is for numbers and ordered levels: {column.name} is a {column.kind}.")
+        if sign not in SIGNS:
+            raise ValueError(f'`monotone` must say "+" or "-" of {column.name}, got {sign!r}.')
+        shapes[i] = SIGNS[sign]
+    return shapes
 
 
 def threads(n_rows: int) -> threadpool_limits:

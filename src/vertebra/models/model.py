@@ -165,18 +165,31 @@ class Model:
         mean = self.posterior.mean(x)
         return Predictive(self.likelihood, mean, np.zeros_like(mean))
 
+    @property
+    def doubt(self) -> float:
+        """1; 0 where mean counts and probabilities are those of the likeliest f.
+
+        Over values of f that vary more at one row than at another they need not rise with f, as was asked for.
+        """
+        terms = self.posterior.terms
+        return float(terms is None or not any(terms.are_draws) or not self.likelihood.is_discrete)
+
+    def _central(self, predictive: Predictive) -> Predictive:
+        """What means and probabilities are of."""
+        return predictive._replace(f_variance=self.doubt * predictive.f_variance)
+
     # --- predictions --------------------------------------------------------------------------------------------------
 
     def mean(self, X: TableLike) -> Shaped:
         """The mean of y."""
         predictive = self.predictive(X, with_variance=self.likelihood.is_discrete)
-        return self.target.shaped(self.target.in_units(predictive.mean()))
+        return self.target.shaped(self.target.in_units(self._central(predictive).mean()))
 
     def mean_and_sd(self, X: TableLike) -> tuple[Shaped, Shaped]:
         """The mean of y, and its sd: the noise and the uncertainty of f together."""
         predictive = self.predictive(X)
         variance = predictive.epistemic() + predictive.aleatoric()
-        mean, sd = self.target.in_units(predictive.mean()), self.target.scale * np.sqrt(variance)
+        mean, sd = self.target.in_units(self._central(predictive).mean()), self.target.scale * np.sqrt(variance)
         return self.target.shaped(mean), self.target.shaped(sd)
 
     def f(self, X: TableLike) -> tuple[Shaped, Shaped]:
@@ -225,7 +238,7 @@ class Model:
 
     def probabilities(self, X: TableLike) -> Float[np.ndarray, "n classes"]:
         """P(class | X), the uncertainty of f averaged over."""
-        return self.predictive(X).probabilities()
+        return self._central(self.predictive(X)).probabilities()
 
     def log_prob(self, X: TableLike, y: ValuesLike) -> Float[np.ndarray, " n"]:
         """log p(y | X) of each row, in the units of y; summed over targets."""

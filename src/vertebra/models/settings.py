@@ -49,6 +49,7 @@ class Settings:
     structure: str = "tests"
     n_subnetworks: int = 10
     clusters: Sequence[Iterable[InputLike]] | None = None
+    monotone: Mapping[InputLike, str | int] | None = None
     remainder: bool = False
     start: Sequence[Term] | None = None  # the terms to fit again, of a warm start
     # any skeleton

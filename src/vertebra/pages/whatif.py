@@ -240,7 +240,7 @@ def _likelihood(model: Model) -> Record:
     if isinstance(likelihood, StudentT):
         record["degrees"] = float(likelihood.degrees)
     n = model.posterior.n_outputs
-    points = Predictive(likelihood, np.zeros((1, n)), np.ones((1, n))).points(slice(None))[:, 0]
+    points = Predictive(likelihood, np.zeros((1, n)), np.full((1, n), model.doubt)).points(slice(None))[:, 0]
     record |= {"points": points.tolist(), "per_target": likelihood.latent_per_target}
     if model.target.classes is not None:
         record["classes"] = [str(c) for c in model.target.classes]

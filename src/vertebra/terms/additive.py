@@ -7,14 +7,15 @@ Where the noise is not Gaussian, the same on the working response of iterated re
 import enum
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.gaussian_rows import left_out
-from vertebra.likelihoods.working_responses import Classes, Plain, Working
+from vertebra.likelihoods.working_responses import Classes, Plain, UnevenNoise, Working
 from vertebra.tables.profile import copies_of
 from vertebra.terms.all_rows import more_degrees, taken_to_all
 from vertebra.terms.choice import choose
@@ -27,6 +28,8 @@ from vertebra.terms.latents import (
     Fit,
     at_rows,
     data_of,
+    is_at_rest,
+    models_of,
     posterior_of,
     reweighted,
     searched,
@@ -36,10 +39,12 @@ from vertebra.terms.model import Model, model_of
 from vertebra.terms.overconfidence import has_much_freedom, overconfidence
 from vertebra.terms.revision import N_REWEIGHTINGS, all_tested, looked_at_again, with_what_evidence_wants
 from vertebra.terms.search import COST_OF_SIZE, ROWS_PER_MAIN, Asked, all_mains_if_better, strongest
+from vertebra.terms.shapes import Shapes, shaped, shaped_mode
 from vertebra.terms.structure import Structure
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.sums import Everything, HeldTable, RowSums
 from vertebra.terms.term import Term, maximal, subsets
+from vertebra.terms.together import fit_together
 
 # Families are compared with so many rows, so many times, beside main effects and so many of the strongest pairs. Round
 # numbers.
@@ -49,6 +54,7 @@ ROWS_PER_COLUMN = 3
 # Of more rows terms are sought in so many: what these cannot show is a share of some 10⁻³ of the noise's variance. All
 # rows are then fitted.
 ROWS_SEARCHED = 15_000
+NO_SHAPES: Shapes = MappingProxyType({})
 # Noise of a smaller share of the variance of y is faint: single precision would show beside it.
 FAINT = 0.03
 
@@ -83,11 +89,13 @@ class _Task(NamedTuple):
     asked: Asked
     idle: set[int]  # inputs that are not read
     more: int  # by how much degrees are higher than usual
+    shapes: Shapes
     report: Callable[[str], None]
 
     def data(self) -> Data:
         degree = 1 if self.mains is Mains.LINES else DEGREE + self.more
-        return data_of(self.x, self.weight, self.n_levels, self.working, degree=degree, idle=self.idle)
+        table: Any = dict(degree=degree, idle=self.idle, are_tabulated=bool(self.shapes))
+        return data_of(self.x, self.weight, self.n_levels, self.working, **table)
 
 
 def fit_additive(
@@ -104,6 +112,7 @@ def fit_additive(
     enough: Callable[[], bool] = lambda: False,
     calibrate: bool = True,
     everything: Everything | None = None,
+    shapes: Shapes = NO_SHAPES,
 ) -> Additive:
     """Finds the terms and fits them. Each latent function has its own tests, smoothness and noise; they share terms.
 
@@ -111,7 +120,7 @@ def fit_additive(
     these are given; a constant target has none. `mains` says which inputs have a main effect. Once `enough` says so, no
     more terms are sought. With `calibrate`, a fit with much freedom for its rows is widened by what it missed rows by
     that it had not seen. Where the rows are a sample, `everything` is all of them: terms are sought in the sample and
-    fitted to all.
+    fitted to all. With `shapes`, f rises or falls with some inputs.
     """
     levels = [0] * x.shape[1] if n_levels is None else n_levels
     # what a copy says has been said, unless it is asked for
@@ -119,13 +128,10 @@ def fit_additive(
     if mains is Mains.LINES:
         clusters = [(i,) for i in range(x.shape[1]) if i not in idle]
     asked = Asked(None if clusters is None else subsets(clusters), within, enough=enough)
-    all_of_them = _Task(x, weight, levels, working, mains, asked, idle, 0, report)
+    all_of_them = _Task(x, weight, levels, working, mains, asked, idle, 0, shapes, report)
     task, everything = _sampled(all_of_them, everything, rng)
     data = task.data()
-    start = _started(task, data)
-    rows = _with_families(task, data, start)
-    structures, fit, rows = _searched_and_fitted(task, data, rows, start)
-    structures = all_tested(data, structures, fit)
+    structures, fit, rows = _searched_and_fitted(task, data)
     if everything is not None:
         report(f"fitting {len(fit.basis.terms)} terms to all {everything.n_rows:,} rows")
         data, fit, rows = taken_to_all(data, fit, rows, task.x, everything)
@@ -134,7 +140,7 @@ def fit_additive(
         )
     found, variance = _concluded(all_of_them, data, fit, rows, structures, rng)
     is_free = has_much_freedom(fit.basis, variance, weight, np.array(found.noise))
-    if not (calibrate and clusters is None and is_free and isinstance(working, Plain)):
+    if not (calibrate and clusters is None and is_free and isinstance(working, Plain)) or shapes:
         return found
     report("checking intervals on rows left out")
     y = working.y
@@ -246,10 +252,21 @@ def _all_local_if_better(data: Data, smooth: list[Model]) -> list[Model]:
     return smooth
 
 
-def _searched_and_fitted(
+def _searched_and_fitted(task: _Task, data: Data) -> tuple[tuple[Structure, ...], Fit, list[RowSums]]:
+    """What was found for every latent function, the fit of all their terms, and the rows that it is of."""
+    if data.are_many:
+        task.report("testing inputs and their pairs, for all classes together")
+        structures, fit = fit_together(data, task.asked, tuple(data.mains) if task.mains is Mains.ALL else ())
+        return structures, fit, data.rows(fit.f, fit.variance)
+    start = _started(task, data)
+    structures, fit, rows = _searched_from(task, data, _with_families(task, data, start), start)
+    return all_tested(data, structures, fit), fit, rows
+
+
+def _searched_from(
     task: _Task, data: Data, rows: list[RowSums], start: _Start
 ) -> tuple[tuple[Structure, ...], Fit, list[RowSums]]:
-    """What was found for every latent function, the fit of all their terms, and the rows that it is of."""
+    """The same from a first fit."""
     asked, p = task.asked._replace(base=start.stay), len(data.mains)
     task.report(f"testing {p:,} inputs and their {math.comb(p, 2):,} pairs" if asked.terms is None else "testing terms")
     structures, basis, models = searched(rows, asked._replace(start=start.terms))
@@ -276,15 +293,51 @@ def _concluded(
     rng: np.random.Generator,
 ) -> tuple[Additive, Float[np.ndarray, "n latent"]]:
     """The posterior of all coefficients, what it says of each row without it, and the variance of f at the rows."""
-    posteriors = [posterior_of(fit.basis, model, each, rng) for model, each in zip(fit.models, rows, strict=True)]
+    most = 0 if data.are_many else MAX_EXACT
+    if task.shapes and not data.is_gaussian and len(task.x) == len(fit.f):
+        task.report("going to where f has its shape")
+        fit, rows = _near_shapes(task, data, fit, rows, rng)
+    posteriors = [posterior_of(fit.basis, model, each, rng, most) for model, each in zip(fit.models, rows, strict=True)]
     means, roots, noise = zip(*posteriors, strict=True)
     terms = SumOfTerms(fit.basis.pruned(), means, roots)
+    if task.shapes:
+        task.report("drawing functions that have their shape")
+        terms = _with_shapes(task, terms, rng)
     mean, variance = terms.moments(task.x)
-    conditional = variance if fit.basis.n_columns > MAX_EXACT else at_rows(data, fit.models)[1]
+    conditional = variance if task.shapes or fit.basis.n_columns > most else at_rows(data, fit.models)[1]
     without = left_out(mean, variance, conditional, task.working.responses(mean, variance), noise, task.weight)
     noise = tuple(float(v) for v in noise)
     likelihood = task.working.likelihood(list(noise))
     return Additive(terms, likelihood, structures, maximal(fit.basis.terms), noise, without), variance
+
+
+def _with_shapes(task: _Task, terms: SumOfTerms, rng: np.random.Generator) -> SumOfTerms:
+    """The terms given the shapes: the functions of a location have them, those of a scale do not."""
+    have = tuple(not isinstance(task.working, UnevenNoise) or k % 2 == 0 for k in range(terms.n_outputs))
+    means, roots = list(terms.means), list(terms.roots)
+    for k in np.flatnonzero(have):
+        means[k], roots[k] = shaped(terms.basis, means[k], roots[k], task.shapes, rng)
+    return SumOfTerms(terms.basis, tuple(means), tuple(roots), have)
+
+
+def _near_shapes(
+    task: _Task, data: Data, fit: Fit, rows: list[RowSums], rng: np.random.Generator
+) -> tuple[Fit, list[RowSums]]:
+    """The fit by responses near the likeliest f with the shapes: weights of rows are to be those of such functions."""
+    f, variance, models = fit.f, fit.variance, fit.models
+    for _ in range(N_REWEIGHTINGS):
+        modes = []
+        for k, (model, each) in enumerate(zip(models, rows, strict=True)):
+            mean, root, _ = posterior_of(fit.basis, model, each, rng, most=0)
+            is_shaped = not isinstance(task.working, UnevenNoise) or k % 2 == 0
+            modes.append(shaped_mode(fit.basis, mean, root, task.shapes) if is_shaped else mean)
+        before, f = f, SumOfTerms(fit.basis, tuple(modes), ()).mean(task.x)
+        variance = at_rows(data, models)[1]
+        rows = data.rows(f, variance)
+        models = models_of(fit.basis, rows, models, n_rounds=2, is_last=False)
+        if is_at_rest(float(np.mean(np.abs(f - before))), f, 1.0):
+            break
+    return fit._replace(models=models, f=f, variance=variance), rows
 
 
 def _widened(found: Additive, factors: Float[np.ndarray, " k"], working: Working) -> Additive:

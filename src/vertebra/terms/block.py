@@ -113,6 +113,8 @@ def network_of(terms: SumOfTerms) -> Network:
 
     The prior of its weights is not that of the fit, which is not kept: only the posterior means anything.
     """
+    if any(terms.are_draws):
+        raise ValueError("as_network needs a Gaussian posterior: that of a model with `monotone` is not.")
     systems, n_outputs = terms.basis.systems, terms.n_outputs
     clusters = maximal(terms.basis.terms) or ((0,),)
     index, homes = _by_cluster(terms, clusters)

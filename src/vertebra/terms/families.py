@@ -20,9 +20,11 @@ DEGREE = 12
 # Knots of a number at equal steps of rank, and between its outer quantiles at equal steps of its value: lines between
 # so many are off by 10⁻⁵ of a curve's second derivative.
 KNOTS_BY_RANK, KNOTS_BY_VALUE = 193, 129
+# The same where all functions of a number are tabulated, for a shape that is asked for: each knot is a wall (`shapes`).
+FEW_BY_RANK, FEW_BY_VALUE = 33, 17
 # Values further beyond these quantiles than this share of what lies between them are one place on the half of the scale
-# that goes by value: for a Gaussian input those beyond 3 sds. Without a margin ends of lines are cut off, and strengths 2
-# % too small; with 0.25 or all of an ordinary tail polynomials of 1500 rows miss some by four times the range of y.
+# that goes by value: for a Gaussian input those beyond 3 sds. Without a margin ends of lines are cut off, and strengths
+# too small by 2 %; with 0.25, or all of a tail, polynomials of 1500 rows miss some by up to four times the range of y.
 OUTER, MARGIN = 0.005, 0.1
 # The scale is the value itself where none lies further from the mean than so many sds, as for a uniform input (1.7) and
 # not for a Gaussian one, and no gap between two values is wider than this share of the range; else half goes by rank.
@@ -64,17 +66,21 @@ class Functions(NamedTuple):
 
 
 def knots_of(
-    value: Float[np.ndarray, " n"], mass: Float[np.ndarray, " n"], distinct: Float[np.ndarray, " d"]
+    value: Float[np.ndarray, " n"],
+    mass: Float[np.ndarray, " n"],
+    distinct: Float[np.ndarray, " d"],
+    n_by_rank: int = KNOTS_BY_RANK,
+    n_by_value: int = KNOTS_BY_VALUE,
 ) -> Float[np.ndarray, " g"]:
     """All values where they are few, else quantiles, and between the outer ones steps of equal width."""
-    if len(distinct) <= KNOTS_BY_RANK + KNOTS_BY_VALUE:
+    if len(distinct) <= n_by_rank + n_by_value:
         return distinct
-    by_rank = np.unique(at_equal_ranks(value, mass, KNOTS_BY_RANK))
+    by_rank = np.unique(at_equal_ranks(value, mass, n_by_rank))
     low, high = _inner(value, mass)
     # a heap of equal values must not hide the others: its share of the knots goes to distinct values
-    spare = max(KNOTS_BY_RANK - len(by_rank), 2)
+    spare = max(n_by_rank - len(by_rank), 2)
     others = np.quantile(distinct, np.linspace(0.0, 1.0, spare), method="nearest")
-    return np.unique(np.concatenate([by_rank, np.linspace(low, high, KNOTS_BY_VALUE), others]))
+    return np.unique(np.concatenate([by_rank, np.linspace(low, high, n_by_value), others]))
 
 
 def mass_at(

@@ -19,6 +19,8 @@ from scipy.interpolate import PchipInterpolator
 
 from vertebra.terms.families import (
     DEGREE,
+    FEW_BY_RANK,
+    FEW_BY_VALUE,
     Family,
     Functions,
     functions_of,
@@ -75,7 +77,7 @@ class At(NamedTuple):
             values[self.special == 2] = system.unseen[places]
         return values
 
-    def rows(self, part: slice) -> "At":
+    def rows(self, part: slice | Int[np.ndarray, " m"]) -> "At":
         return At(self.system, *(each[part] for each in self[1:]))
 
 
@@ -218,13 +220,17 @@ def system_of(
     n_levels: int = 0,
     *,
     degree: int = DEGREE,
+    is_tabulated: bool = False,
 ) -> System:
-    """The system of a number, or of the levels of a category, under its weighted marginal."""
+    """The system of a number, or of the levels of a category, under its weighted marginal.
+
+    `is_tabulated`, all functions of a number are lines from knot to knot, few of them, smooth ones too.
+    """
     x, weight = x[weight > 0], weight[weight > 0] / weight.sum()
-    return _levels(x, weight, n_levels) if n_levels else _number(x, weight, degree)
+    return _levels(x, weight, n_levels) if n_levels else _number(x, weight, degree, is_tabulated)
 
 
-def _number(x, weight, degree: int) -> System:
+def _number(x, weight, degree: int, is_tabulated: bool) -> System:
     """Functions of a number, and one that tells its missing values apart; without any value it is a constant."""
     if np.isnan(x).all():
         x, weight = np.zeros(1), np.ones(1)
@@ -238,11 +244,11 @@ def _number(x, weight, degree: int) -> System:
     transform, tables = np.ones((1, 1)), []
     knots, cell = np.zeros(0), np.zeros(0, dtype=int)
     if len(distinct) > 1:
-        knots = knots_of(value, mass, distinct)
+        knots = knots_of(value, mass, distinct, *((FEW_BY_RANK, FEW_BY_VALUE) if is_tabulated else ()))
         m, u = mass_at(knots, value, mass), _coordinate(knots, low, width, quantiles)
         cell = _cells(u)
         tables = functions_of(u, m, len(value), is_discrete=is_discrete)
-        if is_discrete:
+        if is_discrete or is_tabulated:
             tables = [polynomials_at(u, m, degree), *tables]
         else:
             transform = _polynomials(_coordinate(value, low, width, quantiles), mass, degree)

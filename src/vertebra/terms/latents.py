@@ -1,19 +1,20 @@
 """The latent functions of a fit, which share one basis: searched, fitted and reweighted together."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from vertebra.likelihoods.gaussian_rows import Response, between
-from vertebra.likelihoods.working_responses import Plain, Working
+from vertebra.likelihoods.working_responses import Classes, Plain, Working
 from vertebra.machine.threads import CHUNK
 from vertebra.terms.evidence import Basis, averaged, basis_of, with_constant
 from vertebra.terms.families import DEGREE
 from vertebra.terms.functions import At, Families, System, Values, system_of
-from vertebra.terms.model import AT_THE_END, Model, fit_basis, grown, most_columns
+from vertebra.terms.model import AT_THE_END, MOST_OF_ALL, Model, fit_basis, grown, most_columns
 from vertebra.terms.search import Asked, search
 from vertebra.terms.structure import Structure
 from vertebra.terms.sum_of_terms import triangular
@@ -28,6 +29,15 @@ BETWEEN_RESPONSES = 1e-5
 # Reweighting ends where a round moves f by less than this share of its spread, or of this where f hardly varies; the
 # least share of the way that a round goes. Round numbers.
 SAME, LEAST_SPREAD, LEAST_STEP = 2e-3, 1e-3, 0.1
+
+# Logits of so many classes are sought and fitted together (`together`). A round number.
+MANY_LATENTS = 6
+# Rows of less weight in a logit, where 1/4 is the most, are thinned: what is left of them adds this share to the
+# variance of a score.
+THIN = 0.02
+# Variances of many latent functions at the rows are of so many random combinations of a root's columns: 20 % off at a
+# row, and right in the mean.
+N_SKETCHED = 48
 
 Moments = tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]
 
@@ -55,7 +65,20 @@ class Data(NamedTuple):
         return self.rows_of(self.working.responses(f, variance))
 
     def rows_of(self, responses: list[Response]) -> list[RowSums]:
-        return [RowSums.held(self.systems, self.values, *response, self.chosen) for response in responses]
+        if not self.are_many:
+            return [RowSums.held(self.systems, self.values, *response, self.chosen) for response in responses]
+        result = []
+        for response in responses:
+            kept, weight = thinned(response.w, THIN * self.working.weight)  # type: ignore[attr-defined]
+            values = [each.rows(kept) for each in self.values]
+            known = response.noise_variance
+            result.append(RowSums.held(self.systems, values, response.z[kept], weight, known, self.chosen))
+        return result
+
+    @property
+    def are_many(self) -> bool:
+        """Whether there are so many latent functions, of classes, that they are sought and fitted together."""
+        return isinstance(self.working, Classes) and self.working.hits.shape[1] >= MANY_LATENTS
 
 
 def data_of(
@@ -66,13 +89,24 @@ def data_of(
     *,
     degree: int = DEGREE,
     idle: Collection[int] = (),
+    are_tabulated: bool = False,
 ) -> Data:
     """Rows with the functions of every input; one that is `idle` has none, as if it did not vary."""
     systems = tuple(
-        system_of(np.zeros(len(x)) if i in idle else column, weight, n, degree=degree)
+        system_of(np.zeros(len(x)) if i in idle else column, weight, n, degree=degree, is_tabulated=are_tabulated)
         for i, (column, n) in enumerate(zip(x.T, n_levels, strict=True))
     )
     return Data(systems, [system.at(column) for system, column in zip(systems, x.T, strict=True)], working, {})
+
+
+def thinned(
+    weight: Float[np.ndarray, " n"], least: Float[np.ndarray, " n"]
+) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """Rows, and their weights: of those that weigh less than `least` a share, with as much weight in the mean."""
+    share = np.minimum(weight / np.maximum(least, 1e-300), 1.0)
+    # multiples of the golden ratio lie evenly, in any part of the rows
+    kept = np.flatnonzero(np.arange(len(weight)) * (0.5 * (math.sqrt(5.0) - 1.0)) % 1.0 < share)
+    return kept, weight[kept] / share[kept]
 
 
 class Fit(NamedTuple):
@@ -181,20 +215,54 @@ def moments_at(models: Sequence[Model | None], constants: Float[np.ndarray, "n l
 def at_rows(data: Data, models: Sequence[Model | None]) -> Moments:
     """f and its variance at the rows of a fit."""
     start = data.working.start
+    here = _moments_of_many(models) if data.are_many else partial(moments_at, models)
     parts = [slice(i, i + CHUNK) for i in range(0, len(start), CHUNK)]
-    each = [moments_at(models, start[part], [v.rows(part) for v in data.values]) for part in parts]
+    each = [here(start[part], [v.rows(part) for v in data.values]) for part in parts]
     means, variances = zip(*each, strict=True)
     return np.concatenate(means), np.concatenate(variances)
 
 
+def _moments_of_many(
+    models: Sequence[Model | None],
+) -> Callable[[Float[np.ndarray, "n latent"], Values], Moments]:
+    """`moments_at` of many latent functions on one basis: its columns once for all, variances by a sketch of roots."""
+    fitted = [(k, model) for k, model in enumerate(models) if model is not None]
+    if not fitted:
+        return lambda constants, _: (constants, np.zeros_like(constants))
+    basis = fitted[0][1].basis
+    noise = np.random.default_rng(0).standard_normal((basis.n_columns, N_SKETCHED)) / math.sqrt(N_SKETCHED)
+    places = np.array([k for k, _ in fitted])
+    means = np.stack([model.posterior.mean for _, model in fitted], axis=1)
+    centres = np.stack([model.evidence.products.mean_phi for _, model in fitted], axis=1)
+    roots = [model.posterior.root @ noise for _, model in fitted]
+    offsets = np.array([model.rows.mean_y for _, model in fitted]) - np.sum(centres * means, axis=0)
+    shifts = np.stack([centres[:, k] @ root for k, root in enumerate(roots)])
+    own = np.array([model.posterior.noise_variance / model.rows.total for _, model in fitted])
+    joined = np.concatenate(roots, axis=1).astype(np.float32)
+
+    def moments(constants, values):
+        phi, f, variance = basis(values), constants.copy(), np.zeros_like(constants)
+        f[:, places] = phi @ means + offsets
+        spread = (phi.astype(np.float32) @ joined).reshape(len(phi), len(fitted), -1) - shifts
+        variance[:, places] = np.sum(spread**2, axis=2) + own
+        return f, variance
+
+    return moments
+
+
+def most_together(n_rows: int, n_latent: int) -> int:
+    """How many columns each of many latent functions may have: all their roots take no more than one of the most."""
+    return min(most_columns(n_rows), int(MOST_OF_ALL / math.sqrt(n_latent)))
+
+
 def posterior_of(
-    basis: Basis, model: Model | None, rows: RowSums, rng: np.random.Generator
+    basis: Basis, model: Model | None, rows: RowSums, rng: np.random.Generator, most: int = MAX_EXACT
 ) -> tuple[Float[np.ndarray, " m1"], Float[np.ndarray, "m1 k"], float]:
-    """Mean and root of (c, v), averaged over hyper-parameters where that is affordable, and the noise variance."""
+    """Mean and root of (c, v), averaged over hyper-parameters with at most so many columns, and the noise."""
     if model is None:
         return _constant(basis, rows)
     posterior = model.posterior
-    if basis.n_columns <= MAX_EXACT:
+    if basis.n_columns <= most:
         posterior = averaged(model.evidence, posterior, rng=rng)
     mean, root = with_constant(posterior, model.evidence.products, model.rows.total)
     return mean, triangular(root), posterior.noise_variance

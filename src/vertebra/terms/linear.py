@@ -18,6 +18,7 @@ class Values(NamedTuple):
 
     mean: Float[np.ndarray, " n"]
     spread: Float[np.ndarray, "n k"]
+    are_draws: bool = False
 
     @property
     def sd(self) -> Float[np.ndarray, " n"]:
@@ -25,26 +26,36 @@ class Values(NamedTuple):
 
     def draws(self, n_draws: int, rng: np.random.Generator) -> Float[np.ndarray, "draws n"]:
         """Whole functions."""
-        noise = rng.standard_normal((self.spread.shape[1], n_draws))
-        return (self.mean[:, None] + self.spread @ noise).T
+        return (self.mean[:, None] + self.spread @ _noise(self.spread.shape[1], n_draws, rng, self.are_draws)).T
 
 
 class Weights(NamedTuple):
-    """v ~ N(μ, R Rᵀ)."""
+    """v ~ N(μ, R Rᵀ); or k equally likely draws, of which √k R are what they differ from μ by."""
 
     mean: Float[np.ndarray, " m"]
     root: Float[np.ndarray, "m k"]
+    are_draws: bool = False
 
     def through(self, lift: Float[np.ndarray, "u m"]) -> "Weights":
         """Bv."""
-        return Weights(lift @ self.mean, lift @ self.root)
+        return Weights(lift @ self.mean, lift @ self.root, self.are_draws)
 
     def at(self, psi: Float[np.ndarray, "n m"], offset: Float[np.ndarray, " n"] | float = 0.0) -> Values:
         """ψᵀv + o."""
-        return Values(psi @ self.mean + offset, psi @ self.root)
+        return Values(psi @ self.mean + offset, psi @ self.root, self.are_draws)
 
     def draw(self, n_draws: int, rng: np.random.Generator) -> Float[np.ndarray, "m draws"]:
-        return self.mean[:, None] + self.root @ rng.standard_normal((self.root.shape[1], n_draws))
+        return self.mean[:, None] + self.root @ _noise(self.root.shape[1], n_draws, rng, self.are_draws)
+
+
+def _noise(k: int, n_draws: int, rng: np.random.Generator, are_draws: bool) -> Float[np.ndarray, "k draws"]:
+    """What a root of k columns is multiplied with: standard normal noise, or the columns of draws in a random order."""
+    if not are_draws:
+        return rng.standard_normal((k, n_draws))
+    order = np.concatenate([rng.permutation(k) for _ in range(-(-n_draws // k))])[:n_draws]
+    noise = np.zeros((k, n_draws))
+    noise[order, np.arange(n_draws)] = np.sqrt(k)
+    return noise
 
 
 class LinearTerms(NamedTuple):

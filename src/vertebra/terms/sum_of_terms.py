@@ -34,11 +34,15 @@ class Part(NamedTuple):
 
 
 class SumOfTerms(NamedTuple):
-    """The basis, and the posterior of (c, v) for every output: its mean and a root R, Σ = R Rᵀ."""
+    """The basis, and the posterior of (c, v) for every output: its mean and a root R, Σ = R Rᵀ.
+
+    Where a shape was asked for, the columns of a root are draws less the mean (`shapes`).
+    """
 
     basis: Basis
     means: tuple[Float[np.ndarray, " m1"], ...]
     roots: tuple[Float[np.ndarray, "m1 k"], ...]
+    are_draws: tuple[bool, ...] = ()  # output by output; none where all are Gaussian
 
     @property
     def n_outputs(self) -> int:
@@ -97,11 +101,11 @@ class SumOfTerms(NamedTuple):
 
     def weights(self, output: int) -> Weights:
         """(c, v) of one output."""
-        return Weights(self.means[output], self.roots[output])
+        return Weights(self.means[output], self.roots[output], bool(self.are_draws) and self.are_draws[output])
 
     def pieces(self, output: int, n_draws: int, seed: Sequence[int]) -> LinearTerms:
         """One output as the constant and a piece for every term."""
-        (mean, root), blocks = self.weights(output), self.basis.blocks
+        (mean, root, are_draws), blocks = self.weights(output), self.basis.blocks
         places = [slice(0, 1), *(slice(place.start + 1, place.stop + 1) for place in self.basis.slices)]
 
         def features(piece: int, points: np.ndarray, _: bool) -> Float[np.ndarray, "m1 n"]:
@@ -113,7 +117,8 @@ class SumOfTerms(NamedTuple):
             return np.append(own.T, np.zeros((1, len(points))), axis=0)
 
         def weights(pieces: Sequence[int]) -> Weights:
-            return Weights(*(np.concatenate([each[places[k]] for k in pieces]) for each in (mean, root)))
+            own_mean, own_root = (np.concatenate([each[places[k]] for k in pieces]) for each in (mean, root))
+            return Weights(own_mean, own_root, are_draws)
 
         every = tuple(range(len(places)))
         return LinearTerms(((), *self.basis.terms), every, features, weights, n_draws, seed, is_pure=True)

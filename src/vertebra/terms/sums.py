@@ -233,14 +233,17 @@ class RowSums:
         if not left:
             return
         means, crosses = sums[0] / self.total, sums[1] - (self.mean_y - self.source.near) * sums[0]
-        places = places_of(left)
-        for b, place in zip(left, places, strict=True):
-            self._means[b.name], self._crosses[b.name] = means[place], crosses[place]
-        for b, rows in zip(left, places, strict=True) if right else ():
-            for c, own in zip(right, places_of(right), strict=True):
-                if (b.name, c.name) not in self._grams:
-                    gram = sums[2][rows, own] - self.total * np.outer(self._means[b.name], self._means[c.name])
-                    self._grams[b.name, c.name], self._grams[c.name, b.name] = gram, gram.T
+        names = [b.name for b in left]
+        for name, place in zip(names, places_of(left), strict=True):
+            self._means[name], self._crosses[name] = means[place], crosses[place]
+        if not right:
+            return
+        others = names if left is right else [c.name for c in right]
+        gram = sums[2] - self.total * np.outer(means, means if left is right else self.mean(right))
+        for name, rows in zip(names, places_of(left), strict=True):
+            for other, own in zip(others, places_of(right), strict=True):
+                if (name, other) not in self._grams:
+                    self._grams[name, other], self._grams[other, name] = gram[rows, own], gram[rows, own].T
 
     def learn(self, blocks: Sequence[Block]) -> None:
         """Works out the means of columns and their products with y, where they are not known."""
@@ -250,9 +253,13 @@ class RowSums:
 
     def learn_products(self, left: Sequence[Block], right: Sequence[Block]) -> None:
         """Works out products of left and right blocks about their means, where they are not known."""
-        news = [b for b in left if any((b.name, c.name) not in self._grams for c in right)]
-        others = [c for c in right if any((b.name, c.name) not in self._grams for b in news)]
-        if [b.name for b in news] == [c.name for c in others]:
+        names = [c.name for c in right]
+        news = [b for b in left if any((name, other) not in self._grams for name in (b.name,) for other in names)]
+        wanted = [b.name for b in news]
+        others = [
+            c for c, other in zip(right, names, strict=True) if any((n, other) not in self._grams for n in wanted)
+        ]
+        if wanted == [c.name for c in others]:
             others = news
         if not news:
             return
@@ -286,8 +293,9 @@ class RowSums:
         return np.concatenate([np.zeros(0), *(self._crosses[b.name] for b in blocks)])
 
     def gram(self, left: Sequence[Block], right: Sequence[Block]) -> Float[np.ndarray, "l r"]:
-        width = sum(len(c.index) for c in right)
-        rows = [np.concatenate([self._grams[b.name, c.name] for c in right], axis=1) for b in left if right]
+        width, others = sum(len(c.index) for c in right), [c.name for c in right]
+        names = [b.name for b in left if right]
+        rows = [np.concatenate([self._grams[name, other] for other in others], axis=1) for name in names]
         return (
             np.concatenate([np.zeros((0, width)), *rows]) if right else np.zeros((sum(len(b.index) for b in left), 0))
         )
