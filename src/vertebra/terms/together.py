@@ -17,7 +17,7 @@ from vertebra.terms.evidence import basis_of
 from vertebra.terms.latents import Data, Fit, most_together, reweighted
 from vertebra.terms.model import Model, model_of
 from vertebra.terms.score_test import own_score_tests, score_tests
-from vertebra.terms.search import FALSE_MAIN, FALSE_PAIR, Asked
+from vertebra.terms.search import FALSE_MAIN, FALSE_PAIR, MAX_PAIRS, Asked
 from vertebra.terms.structure import Score, Structure
 from vertebra.terms.term import Term, by_order, subsets
 
@@ -42,7 +42,10 @@ def fit_together(data: Data, asked: Asked, stay: Sequence[Term]) -> tuple[tuple[
         fit = _refitted(data, _nothing(data, f), asked.terms, AT_LAST)
         return _structures(data, fit, tests), fit
     fit = _with_mains(data, _nothing(data, f), asked, stay, tests)
-    pairs = [t for t in itertools.combinations([i for (i,) in data.mains], 2) if _is_asked(t, asked.within)]
+    inputs = [i for (i,) in data.mains]
+    if math.comb(len(inputs), 2) > MAX_PAIRS:  # of a wide table, those of inputs that act
+        inputs = [i for (i,) in fit.basis.terms]
+    pairs = [t for t in itertools.combinations(inputs, 2) if _is_asked(t, asked.within)]
     for _ in range(N_LOOKS if asked.max_order > 1 else 0):
         there = set(fit.basis.terms)
         new = _seen(fit.models, [t for t in pairs if t not in there], asked.level(FALSE_PAIR, len(pairs)), tests)
@@ -65,7 +68,7 @@ def _is_asked(term: Term, within: Sequence[Term] | None) -> bool:
 
 
 def _with_mains(data: Data, fit: Fit, asked: Asked, stay: Sequence[Term], tests) -> Fit:
-    """The fit of main effects that are seen in any latent function, with the functions that evidence is for."""
+    """The fit of main effects that the tests of all latent functions together see."""
     rows = data.rows(fit.f, fit.variance)
     constants = [None if each.is_constant else model_of(each, ()) for each in rows]
     found = _seen(constants, data.mains, asked.level(FALSE_MAIN, len(data.mains)), tests)
