@@ -72,7 +72,7 @@ scores, predicted = {}, {}
 for name, each in fitted.items():
     f = vb.sample(each.network, z_test, key=jr.key(2), n_draws=50)
     predicted[name] = y_centre + y_spread * each.likelihood.mean(f)[:, 0]
-    low, high = each.likelihood.quantiles(f, [0.025, 0.975])
+    low, high = np.moveaxis(each.likelihood.quantiles(f, [0.025, 0.975]), 1, 0)
     scores[name] = {
         "rmse": vb.metrics.rmse(y.iloc[test], predicted[name]),
         "log density": float(each.likelihood.log_predictive(f, target_test[:, None]).mean()) - np.log(y_spread),

@@ -74,7 +74,7 @@ def run(task: Task) -> dict[str, float]:
     start = time.perf_counter()
     model = vb.AdditiveRegressor(task.scheme, random_state=task.seed).fit(train.x, train.y)
     fitted = time.perf_counter()
-    table = model.effects()
+    table = model.effects(measure="product")
     worked_out = time.perf_counter()
     names = {f"x{i}": i for i in range(task.n_inputs)}
     terms = [tuple(names[n] for n in term) for term in table["term"]]
@@ -99,7 +99,9 @@ def run(task: Task) -> dict[str, float]:
         "n_reported": float(len(reported)),
         "false_share": len(false) / max(len(reported), 1),
         "first_and_alone": float(terms and [t for t in terms if len(t) > 1] == list(identifiable)),
-        "sum_error": float(np.abs(model.eval_terms(test.x[:200]).sum(axis=1) - mean[:200]).max() / test.f.std()),
+        "sum_error": float(
+            np.abs(model.eval_terms(test.x[:200], measure="product").sum(axis=1) - mean[:200]).max() / test.f.std()
+        ),
         "seconds_fit": fitted - start,
         "seconds_effects": worked_out - fitted,
     }
@@ -114,11 +116,11 @@ def bands(model, function, real, x) -> dict[str, float]:
     """Coverage of strengths, of pointwise and of simultaneous bands, against f under the marginals of the sample."""
     steps = (np.arange(N_NODES) + 0.5) / N_NODES
     nodes, row = np.quantile(x, steps, axis=0), {}
-    for name, low, high in model.effects()[["term", "lower", "upper"]].itertuples(index=False):
+    for name, low, high in model.effects(measure="product")[["term", "lower", "upper"]].itertuples(index=False):
         term = tuple(int(each[1:]) for each in name)
         if term not in real:
             continue
-        shown = [model.effect(name, 0.95, simultaneous=whole) for whole in (False, True)]
+        shown = [model.effect(name, 0.95, simultaneous=whole, measure="product") for whole in (False, True)]
         seen = {i: np.unique(shown[0][each]) for i, each in zip(term, name, strict=True)}
         parts = tuple(part for part in function.parts if set(term) <= set(part.term))
         inputs = sorted({i for part in parts for i in part.term})

@@ -25,7 +25,7 @@ N_DRAWS = 100
 
 def interaction(model: vb.AdditiveRegressor) -> None:
     """Mean and sd of what x1 and x2 do together, as the paper draws it."""
-    table = model.effect(("x0", "x1"))
+    table = model.effect(("x0", "x1"), measure="product")
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2))
     vb.plot.surface(table, axes)
     save(figure, "interaction")

@@ -293,7 +293,7 @@ def measure(model: Any, sample: Sample, rng: np.random.Generator) -> dict[str, f
     y = sample.function(x[:, :N_INPUTS]) + sample.noise(rng, len(x))
     row["coverage y"] = coverage(y, *model.predict_interval(x).T)
     row["rmse y"], row["rmse y stated"] = rmse(y, model.predict(x)), model.evaluation_.scores["model"]["rmse"]
-    table, kept = model.effects(), {_term(names) for names in model.interactions(0.05)["term"]}
+    table, kept = model.effects(measure="product"), {_term(names) for names in model.interactions(0.05)["term"]}
     terms = {_term(names): p for names, p in zip(table["term"], table["probability"], strict=True)}
     row["remainder"] = float(any(len(term) == model.n_features_in_ for term in terms))
     terms = {term: p for term, p in terms.items() if len(term) <= 3 and N_INPUTS not in term}

@@ -134,8 +134,53 @@ def flights() -> list[str]:
     return table(["rows", "", "seconds of work", "RMSE, minutes"], body)
 
 
+def correlated() -> list[str]:
+    """By how much strengths are off in the mean, in sds of f: main effects and the pair of a product of two inputs."""
+    rows = pd.read_csv(RESULTS / "correlated-bias.csv")
+    rows = rows[rows["kind"] == "line"]
+    for name in ("main_0", "main_1", "pair"):
+        rows[name] = (rows[name] - rows[f"true_{name}"]) / rows["sd_f"]
+    rows["main"] = 0.5 * (rows["main_0"] + rows["main_1"])
+    mean = rows.groupby(["n", "measure", "rho"])[["main", "pair"]].mean()
+    rhos, body = sorted(set(rows["rho"])), []
+    for n in sorted(set(rows["n"])):
+        for measure in ("data", "product", "least squares"):
+            own = [mean.loc[(n, measure, rho)] for rho in rhos]
+            body.append([f"{measure}, {n:,} rows", *(f"{each['main']:+.2f}, {each['pair']:+.2f}" for each in own)])
+    return table(["main effects, pair", *(f"{rho:g}" for rho in rhos)], body)
+
+
+def covered() -> list[str]:
+    """How often bands, intervals of strengths and of shares hold what is true of the population."""
+    rows = pd.read_csv(RESULTS / "correlated-cover.csv")
+    names = {"band_main": "bands, main effects", "band_pair": "bands, pair", "strength": "strengths", "share": "shares"}
+    mean, body = rows.groupby(["function", "rho"])[[*names, "false_terms"]].mean(), []
+    for (function, rho), own in mean.iterrows():
+        cells = ["" if math.isnan(own[name]) else f"{100.0 * own[name]:.1f} %" for name in names]
+        body.append([f"{function}, {rho:g}", *cells, f"{own['false_terms']:.2f}"])
+    return table(["function, correlation", *names.values(), "false terms a fit"], body)
+
+
+def copies() -> list[str]:
+    """What evidence says of near copies: in the mean over fits, and in how many a product was listed, or possible."""
+    rows = pd.read_csv(RESULTS / "correlated-copies.csv")
+    names = {
+        "curve_together": "one of x0, x1 acts",
+        "curve_right": "x0 alone (true)",
+        "curve_wrong": "x1 alone",
+        "product_together": "one of x2, x3 acts",
+        "product": "as a product (true)",
+    }
+    mean, body = rows.groupby("rho")[[*names, "product_listed", "product_said"]].mean(), []
+    for rho, own in mean.iterrows():
+        shares = [f"{100.0 * own[name]:.0f} %" for name in ("product_listed", "product_said")]
+        body.append([f"{rho:g}", *(f"{own[name]:.2f}" for name in names), *shares])
+    return table(["correlation", *names.values(), "fits that list it", "fits that list it or leave it open"], body)
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
-    each.__name__: each for each in (synthetic, uci, paired, tables, schemes, probabilities, bands, flights)
+    each.__name__: each
+    for each in (synthetic, uci, paired, tables, schemes, probabilities, bands, flights, correlated, covered, copies)
 }
 
 

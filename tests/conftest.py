@@ -6,8 +6,11 @@ import pathlib
 # Most of a test's time is compilation: leave the costly optimisations of generated code out.
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
 
-# And none twice: workers, and interpreters that tests start, share what was compiled.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(pathlib.Path(__file__).parents[1] / ".pytest_cache" / "jax"))
+# And none twice: a worker, and the interpreters that its tests start, share what was compiled. Each worker has a folder
+# of its own: JAX writes its files in place, and who reads one that is half written is told so by a warning.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(
+    pathlib.Path(__file__).parents[1] / ".pytest_cache" / f"jax-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax

@@ -67,26 +67,32 @@ def algorithm_1(network, weights, x):
     sigma = dict.fromkeys(skeleton.inputs, "identity")
     for layer, stack, drawn in zip(skeleton.layers, network.stacks, weights, strict=True):
         above = {}
-        for i, node in enumerate(layer):
+        i = -1
+        for node in layer:
             reads = []
             for parent in node.parents:
                 reads.extend(ACTIVATIONS[sigma[parent]](below[parent]))
             phi = np.array(reads)
+            if node.activation == "copy":
+                above[node.name] = phi
+                continue
+            i += 1
+            b = i if stack.ties is None else stack.ties[i]
             if stack.mean is not None:
-                skip = value(stack.mean)[i][:, : len(phi)] @ phi
+                skip = value(stack.mean)[b][:, : len(phi)] @ phi
             # Nodes with fewer parents are padded at the end: the naive node has only its own inputs.
             for block in stack.features:
                 width = (np.asarray(block.z) if isinstance(block, InducingPointBlock) else value(block.base)).shape[-1]
                 phi = np.concatenate([phi, np.zeros(width - len(phi))])
-                phi = (inducing_points if isinstance(block, InducingPointBlock) else random_features)(block, i, phi)
+                phi = (inducing_points if isinstance(block, InducingPointBlock) else random_features)(block, b, phi)
             v = drawn[i]
             f = np.array([sum(phi[k] * v[j, k] for k in range(len(phi))) for j in range(len(v))])
             if stack.function.bias is not None:
-                f = f + np.asarray(stack.function.bias)[i]
+                f = f + np.asarray(stack.function.bias)[b]
             if stack.mean is not None:
                 f = f + skip
             above[node.name] = f
-        below, sigma = above, {node.name: node.activation for node in layer}
+        below, sigma = above, {n.name: "identity" if n.activation == "copy" else n.activation for n in layer}
     return np.concatenate([sum(below[parent] for parent in output.parents) for output in skeleton.outputs])
 
 

@@ -14,25 +14,27 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 # The storeys from the ground up, and the files of each in order: a file imports only from files before it.
 STOREYS = {
     "machine": "threads devices checks control file claims checkpoint meeting cluster",
-    "tables": "values column schema weighting folds encoding profile survey parquet sample known passes streamed"
-    " windows",
+    "tables": "endings values written column delimited tablefile schema named belonging weighting folds encoding"
+    " profile survey parquet sample known passes streamed windows",
     "networks": (
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
         "layer wiring stack network build schemes prior_functions"
     ),
-    "likelihoods": "quadrature densities quantiles likelihood continuous discrete gaussian_rows working_responses"
-    " predictive",
-    "inference": "objective conjugate rows training arguments draws settings outcome run fitting",
-    "terms": "term polynomials families functions evidence sums structure model score_test choice search linear"
-    " sum_of_terms block shapes latents revision all_rows overconfidence together additive group_lasso",
-    "effects": "words notebook grid effect pieces decomposition posterior",
-    "models": "settings target rows conformal reading scores diagnostics calibration remainder evaluation networks"
-    " model explanation conclusion additive skeleton",
-    "files": "outputs params parts networks posteriors archive onnx tabulated",
-    "plot": "marks tables maps effects terms structure explanation fit",
+    "likelihoods": "quadrature densities quantiles likelihood continuous discrete survival gaussian_rows"
+    " working_responses predictive",
+    "inference": "objective conjugate rows training arguments density laplace draws settings outcome run fitting",
+    "terms": "term polynomials families functions evidence dependence sums structure model sandwich chi_squares"
+    " score_test choice jumps search linear copula joint sum_of_terms components block shapes latents"
+    " roughness revision all_rows overconfidence together substitutes additive group_lasso",
+    "effects": "words notebook grid effect pieces members decomposition ensemble posterior",
+    "models": "settings target rows conformal reading searched scores findings diagnostics dependence calibration"
+    " remainder noise_choice evaluation refits flexible networks model given explanation summary conclusion additive"
+    " skeleton",
+    "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",
+    "plot": "marks tables maps lines effects terms structure explanation fit summary",
     "pages": "words drawings whatif chartdata report",
     "estimators": "estimator regressor classifier explanations additive skeleton loading",
-    "cli": "tablefile terminal options roles answers folder holdout embedded fit predict look demo app __main__",
+    "cli": "tablefile terminal options roles answers folder holdout embedded fit predict ask look demo app __main__",
 }
 # Homes of public names at the top level: those of a storey's, and what is no part of the house.
 FRONT = {"activations", "cluster", "distributions", "kernels", "schemes", "stream"}

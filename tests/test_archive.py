@@ -243,6 +243,7 @@ BOMBS = {
 def test_a_small_file_that_asks_for_much_memory_or_time_is_refused_without_it(name, tmp_path):
     file, change, words = BOMBS[name]
     path = changed(file, change, tmp_path / "bomb.vertebra")
+    vb.load(FILES / f"0.1/{file}.vertebra")  # what is imported for it takes memory too
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     assert words in refusal(path)
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 100.0  # MB
@@ -325,6 +326,11 @@ WRONG = {
     ),
     "a linear model": ("terms", put("linear/coefficients", (0, 0), np.nan), "linear/coefficients must hold finite"),
     "a method": ("terms", lambda h, a: h["evaluation"].update(method="guessed"), "the method must be one of left_out"),
+    "a finding": (
+        "terms",
+        lambda h, a: h["diagnostics"].update(findings=[["luck", "note", "", None, ""]]),
+        "holds the unknown",
+    ),
     "an end": ("terms", lambda h, a: h["diagnostics"].update(ended=["budget"]), "the end of the fit must be one of"),
     "a structure": ("terms", lambda h, a: h.update(structures=[]), "structures must be at least 1, got 0"),
 }
@@ -362,6 +368,11 @@ def test_a_model_loaded_and_saved_twice_gives_the_same_bytes(name, tmp_path):
     before[1]["params"]["weights"] = "auto"
     if "evaluation" in before[1]:  # a value in the place of words
         before[1]["evaluation"]["method"] = model.evaluation_.method.value
+    # findings in the place of a verdict and of words
+    was, now = before[1].pop("diagnostics"), after[1].pop("diagnostics")
+    assert [each[2] for each in now["findings"]] == was["notes"] + was["warnings"]
+    assert now["figures"] == was["figures"]
+    assert model.diagnostics_.verdict.split(",")[0] == was["verdict"].split(",")[0]
     surface = after[1]["surface"]
     for part in (surface, surface.get("networks", {})):
         part.pop("options", None), part.pop("built", None)

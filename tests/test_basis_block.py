@@ -13,6 +13,7 @@ from vertebra.inference.draws import moments
 from vertebra.terms.block import BasisBlock, network_of
 from vertebra.terms.evidence import Basis
 from vertebra.terms.functions import SEEN, system_of
+from vertebra.terms.joint import Measure
 from vertebra.terms.sum_of_terms import SumOfTerms
 
 RNG = np.random.default_rng(0)
@@ -191,7 +192,7 @@ def test_the_default_model_is_taken_apart_as_it_says_itself(model):
     x, _ = messy()
     unit = model.model_.target.unit(0)
     effects = vb.decompose(model, x, nodes=len(x))
-    said = model.effects().set_index("term")["strength"]
+    said = model.effects(measure="product").set_index("term")["strength"]
     names = {(0,): ("a",), (1,): ("b",), (2,): ("kind",), (0, 2): ("a", "kind")}
     for term, name in names.items():
         # the same draws, under the same marginals
@@ -200,10 +201,10 @@ def test_the_default_model_is_taken_apart_as_it_says_itself(model):
     assert set(vb.decompose(model, x, order=1)) == {(), (0,), (1,), (2,)}
     assert set(vb.decompose(model, x, terms=[(2, 0)], points=3)) == {(0, 2)}
     local = vb.attribute(model, x[:7], x)
-    parts = model.eval_terms(x[:7])
+    parts = model.eval_terms(x[:7], measure="product")
     for term, name in names.items():
         np.testing.assert_allclose(unit * local[term].mean, parts[name], atol=1e-12)
-    sd = model.model_.posterior.local(model.model_.x(x[:7]), 0, None, with_sd=True)
+    sd = model.model_.posterior.local(model.model_.x(x[:7]), 0, None, Measure.PRODUCT, with_sd=True)
     np.testing.assert_allclose(local[0, 2].sd, sd[0, 2].sd, rtol=1e-9)
 
 
@@ -238,7 +239,7 @@ def test_what_cannot_be_taken_apart_is_refused():
     with pytest.raises(ValueError, match="`key` must be given with a network"):
         vb.decompose(network, np.zeros((3, 2)))
     ensemble = vb.SkeletonRegressor(scheme="deep_ensemble", n_steps=2, widths=[2]).fit(x, y)
-    with pytest.raises(ValueError, match="`network` must be a network, or a fitted estimator"):
+    with pytest.raises(ValueError, match="`network` must be a network, several of one shape, or a fitted estimator"):
         vb.decompose(ensemble, x)
     with pytest.raises(ValueError, match="networks that are averaged"):
         vb.as_network(ensemble)

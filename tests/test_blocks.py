@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -7,6 +8,7 @@ import pytest
 import vertebra as vb
 from vertebra import RBF, InducingPointBlock, Linear, Matern, RandomFeatureBlock
 from vertebra.distributions import Normal, PointMass
+from vertebra.inference.arguments import check_likelihood
 from vertebra.networks.blocks import FunctionBlock, spread_points
 
 P = 3
@@ -156,3 +158,73 @@ def test_blocks_keep_their_class_when_they_meet_their_inputs(rng):
         ValueError, match="Layer 1: Doubled has a `__call__` of its own and the `dual` of InducingPoint"
     ):
         vb.dual_kernel(vb.chain(2, 1), layers, np.zeros((1, 2)))
+
+
+class Laplacian(vb.kernels.Stationary):
+    """exp(−Σ|x_i − z_i|/lengthscale_i), whose spectral density is a Cauchy law for each input."""
+
+    def correlation(self, difference):
+        return jnp.exp(-jnp.sum(jnp.abs(difference) / self.lengthscale))
+
+    def spectral_draws(self, rng, n_draws, n_inputs):
+        return rng.standard_cauchy((n_draws, n_inputs))
+
+
+def test_a_stationary_kernel_of_ones_own_has_random_features(rng):
+    x = rng.normal(size=(6, 2))
+    recipe = RandomFeatureBlock(40_000, kernel=Laplacian(np.array([0.5, 2.0]), 1.3))
+    block = recipe.init(2, rng=rng)
+    kernel = Laplacian(np.array([0.5, 2.0]), 1.3)
+    exact = kernel.columns(jnp.asarray(x, jnp.float32), jnp.asarray(x.T, jnp.float32))
+    # 20,000 draws of cosines: 1.3/√20000 is 0.01
+    np.testing.assert_allclose(vb.empirical_kernel(block, x), exact, atol=0.04)
+    for each in (recipe, block):
+        np.testing.assert_allclose(each.dual(2)(jnp.asarray(x[0]), jnp.asarray(x[1])), exact[0, 1], rtol=1e-5)
+    network = vb.build(vb.chain(2, 1), [vb.Layer(1, [RandomFeatureBlock(20, kernel=Laplacian())])], key=jr.key(0))
+    moved = vb.trainable(network).stacks[0].features[0]
+    assert moved.log_lengthscale
+    assert not any(jax.tree.leaves(moved.own))  # the kernel's own copies are held
+    vb.fit(network, vb.Gaussian(), x, x[:, :1], key=jr.key(1), n_steps=5)
+
+
+def test_spectral_draws_belong_to_the_correlation_they_were_written_for(rng):
+    class Narrower(Laplacian):
+        def correlation(self, difference):
+            return super().correlation(2.0 * difference)
+
+    class Flat(Laplacian):
+        def spectral_draws(self, rng, n_draws, n_inputs):
+            return rng.standard_cauchy(n_draws)
+
+    with pytest.raises(ValueError, match=r"or a vb.kernels.Stationary of your own with `spectral_draws`, got Narrower"):
+        RandomFeatureBlock(4, kernel=Narrower(1.0))
+    with pytest.raises(ValueError, match=r"`spectral_draws` of Flat must have the shape \(2, 3\): draws, inputs"):
+        RandomFeatureBlock(4, kernel=Flat(1.0)).init(3, rng=rng)
+    with pytest.raises(ValueError, match="`orthogonal` is for draws that are normal: leave it out"):
+        RandomFeatureBlock(4, kernel=Laplacian(), orthogonal=True)
+
+
+class Squares(eqx.Module):
+    """x_i², with the number of features that it is told."""
+
+    r: int
+    residual = None
+
+    def init(self, n_inputs, *, rng):
+        return self
+
+    def __call__(self, x):
+        return x**2
+
+
+def test_a_block_that_gives_another_size_than_it_says_is_refused_at_build():
+    vb.build(vb.chain(3, 1), [vb.Layer(1, [Squares(3)])], key=jr.key(0))
+    with pytest.raises(ValueError, match=r"The block Squares must give φ of the shape \(r, batch\) = \(4, 2\)"):
+        vb.build(vb.chain(3, 1), [vb.Layer(1, [Squares(4)])], key=jr.key(0))
+
+
+def test_a_posterior_is_no_likelihood():
+    with pytest.raises(TypeError, match=r"got the posterior of weights Gaussian: .* the likelihood of that name is vb"):
+        check_likelihood(vb.distributions.Gaussian())
+    with pytest.raises(TypeError, match=r"`likelihood` must be one of vb.likelihoods, vb.Gaussian\(\) for instance"):
+        check_likelihood("gaussian")

@@ -116,6 +116,14 @@ def test_values_of_a_discrete_number_without_order_are_told_apart_as_levels():
     assert found == {(0,): (Family.LEVELS,), (1,): (Family.SMOOTH,)}
 
 
+def test_what_comes_round_has_cyclic_functions_and_what_does_not_has_none():
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.integers(1, 13, 600), rng.integers(0, 24, 600)], axis=1).astype(float)
+    y = np.sin(2.0 * np.pi * (x[:, 0] + 2.0) / 12.0) + 0.1 * x[:, 1] + 0.3 * rng.standard_normal(600)
+    found = choose([model_of(rows_of(x, y), [(0,), (1,)])], [(0,), (1,)])
+    assert found == {(0,): (Family.CYCLIC,), (1,): (Family.SMOOTH,)}
+
+
 def pair(kind, n=1000, seed=0):
     """Two inputs, and the levels of each."""
     rng = np.random.default_rng(seed)

@@ -30,6 +30,8 @@ def test_a_fitted_model_shows_its_verdict_terms_and_accuracy(rng):
     assert f"{model.effects()['strength'][0]:.4g}" in own
     assert f"{model.evaluation_.scores['linear']['rmse']:.4g}" in own
     assert "AdditiveRegressor</b>: Sound" in own
+    first = next(parsed(own).iter("tbody")).find("tr")
+    assert ["text-align:right" in cell.get("style", "") for cell in first] == [False, True, True, True, True]
     parsed(own)
 
 

@@ -220,7 +220,7 @@ class Coin(Dropout):
         (lambda: Spiky("diagonal"), Normal, "`posterior` Spiky has `sample` of its own, which would be ignored"),
         (lambda: Coin(0.1), Normal, "`posterior` Coin has `coins` of its own, .* those of Dropout"),
         (lambda: Gaussian(Odd()), Normal, "`covariance` Odd has `variances` of its own"),
-        (Gaussian, Heavy, "`prior` Heavy has `sample` of its own, .* Use Normal or another of Normal, Laplace"),
+        (Gaussian, Heavy, "`prior` Heavy has `sample` of its own, .* derive Heavy from vb.distributions.Prior"),
         (Gaussian, Wide, "`prior` Wide has `sd` of its own"),
     ],
 )
@@ -240,9 +240,9 @@ def test_a_kl_of_a_subclass_with_methods_of_its_own_is_refused(key):
 
 
 def test_a_class_of_another_kind_is_refused_at_the_door():
-    with pytest.raises(TypeError, match="`prior` must be one of Normal, Laplace, GroupLasso, got PointMass"):
+    with pytest.raises(TypeError, match=r"`prior` must be one of Normal, Laplace, GroupLasso, or .* got PointMass"):
         check_prior(PointMass())
-    with pytest.raises(TypeError, match="`posterior` must be one of Gaussian, PointMass, Dropout, got Normal"):
+    with pytest.raises(TypeError, match=r"`posterior` must be one of Gaussian, PointMass, Dropout, or .* got Normal"):
         check_posterior(Normal())
 
 

@@ -19,6 +19,8 @@ ESTIMATORS = ("AdditiveRegressor", "AdditiveClassifier", "SkeletonRegressor", "S
 IMPORTED = {"vb": vb, "np": np, "pd": pd, "jnp": jnp, "jr": jr}
 # Not run: one needs other processes, the other fetches files over the network.
 SKIPPED = {"cluster.connect", "datasets.table"}
+# What an example needs beside the library and its `dev`: the others of `vertebra[interop]` are in no example.
+NEEDED = {"to_shap": "shap", "to_arviz": "arviz", "to_interpret": "interpret"}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -90,6 +92,8 @@ def beginning(tmp_path_factory):
 @pytest.mark.parametrize("name", PUBLIC)
 def test_the_example_runs(name, beginning, monkeypatch):
     home = PUBLIC[name][1]
+    if (package := NEEDED.get(name.split(".")[-1])) is not None:
+        pytest.importorskip(package, reason=f"{name} hands models to {package}: pip install 'vertebra[interop]'")
     namespace, folder = beginning(home)
     monkeypatch.chdir(folder)
     if name != home:

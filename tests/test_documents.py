@@ -19,6 +19,9 @@ import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from sklearn.datasets import load_diabetes
+
+import vertebra as vb
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
@@ -58,6 +61,8 @@ def test_the_code_in_the_document_runs_and_prints_what_is_shown(document, tmp_pa
     matplotlib.use("Agg")
     monkeypatch.chdir(tmp_path)
     namespace, printed = {}, ""
+    for package in {"blackjax", "shap"} & set(re.findall(r"(?m)^import (\w+)", (ROOT / document).read_text())):
+        pytest.importorskip(package, reason=f"{document} shows {package}: pip install 'vertebra[experiments,interop]'")
     for kind, text in BLOCK.findall((ROOT / document).read_text()):
         if kind == "python":
             with contextlib.redirect_stdout(io.StringIO()) as said:
@@ -108,6 +113,18 @@ def test_the_first_session_prints_what_the_document_shows(tmp_path, monkeypatch)
     plt.close("all")
 
 
+def test_the_readme_is_short_and_what_it_says_of_its_picture_holds():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) < 80
+    assert "Of ten measurements of 442 patients" in text
+    assert "four act" in text
+    x, y = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
+    assert x.shape == (442, 10)
+    model = vb.AdditiveRegressor(random_state=0).fit(x, y)
+    assert np.sum(model.effects()["probability"] > 0.95) == 4
+    assert not len(model.interactions(fdr=0.05))
+
+
 def test_words_that_differ_are_seen():
     same_words("size  288.4  78.2%", "size 288.5 78.3%")
     for other in ("size 300.0 78.2%", "seize 288.4 78.2%", "size 288.4 78.2% more", "size 288.4 78.2"):
@@ -143,7 +160,7 @@ def test_quoted_benchmarks_are_the_recorded_ones():
     results = {
         p.stem: list(csv.DictReader(p.read_text().splitlines())) for p in (ROOT / "benchmarks/results").glob("*.csv")
     }
-    readme = (ROOT / "README.md").read_text()
+    readme = (ROOT / "docs/how-well.md").read_text()
     for row in results["additive"]:
         assert f"| {row['posterior'].replace('_', ' ')} | {float(row['ratio']):.1f}× |" in readme
     assert f"| {float(results['deep_gp'][0]['ratio']):.1f}× |" in readme
@@ -258,14 +275,14 @@ def test_quoted_figures_of_the_synthetic_functions_are_the_recorded_ones():
         assert {len(each) for each in values} == {10}
         return " | ".join(f"{sum(each) / len(each):.{digits}f}" for each in values)
 
-    readme = (ROOT / "README.md").read_text()
+    readme = (ROOT / "docs/how-well.md").read_text()
     assert f"| RMSE to the true f | {cells('rmse_f', 3)} |" in readme
     assert f"| 95 % intervals of f cover | {cells('coverage_f', 2)} |" in readme
     assert f"| top-rank recall of interactions, noise variance 5 | {cells('recall', 2, '5')} |" in readme
 
 
 def test_other_quoted_figures_are_the_recorded_ones():
-    readme = (ROOT / "README.md").read_text()
+    readme = (ROOT / "docs/how-well.md").read_text()
     null = [
         float(r["value"])
         for r in recorded("experiments/results/additive.csv")

@@ -149,6 +149,9 @@ def test_schemes_of_the_paper_fit_on_the_clusters(scheme, data, test_rows):
     # the same draws on both sides: float32 rounding alone
     terms = model.eval_terms(test_rows.x[:5]).sum(axis=1)
     np.testing.assert_allclose(terms, model.predict(test_rows.x[:5]), atol=1e-5 * test_rows.f.std())
+    assert model.effects()["share"].sum() == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="networks do not keep how inputs go together"):
+        model.effects(measure="data")
 
 
 def test_two_targets_have_effects_each(data):
@@ -304,10 +307,13 @@ def test_one_prediction_is_taken_apart_with_a_band_for_each_term(rng):
     assert (table["mean"][1:].abs().diff().dropna() <= 0).all()
     assert f"city = {row['city'].iloc[0]}" in " ".join(table["value"])
     terms = model.eval_terms(row)
-    curve = model.effect("size", points=400)
+    # over the rows a band holds how well these show their distribution besides, which the product takes as known
+    product = model.explain(row, measure="product")
+    curve = model.effect("size", points=400, measure="product")
     place = int(np.argmin(np.abs(curve["size"] - row["size"].iloc[0])))
     own = table[[t == ("size",) for t in table["term"]]].iloc[0]
     np.testing.assert_allclose(own["mean"], terms[("size",)].iloc[0])
+    own = product[[t == ("size",) for t in product["term"]]].iloc[0]
     # the nearest of 400 points of the curve, whose slope is about 1.5
     np.testing.assert_allclose([own["mean"], own["sd"]], [curve["mean"][place], curve["sd"][place]], atol=0.01)
     # a row may come in any dress

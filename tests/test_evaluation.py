@@ -10,7 +10,8 @@ import vertebra as vb
 from vertebra.likelihoods import Gaussian, Poisson, StudentT
 from vertebra.likelihoods.gaussian_rows import Response, left_out
 from vertebra.likelihoods.predictive import Predictive
-from vertebra.models.evaluation import LEVELS, cross_fitted, fit_linear, of_classes, of_numbers
+from vertebra.models.evaluation import LEVELS, cross_fitted, fit_linear, folds_for, of_classes, of_numbers
+from vertebra.models.rows import Rows
 from vertebra.models.scores import Method
 
 
@@ -95,7 +96,8 @@ def test_the_linear_model_is_scikit_learn_s_on_the_same_columns(rng):
     np.testing.assert_allclose(ours(matrix), theirs.decision_function(design), atol=1e-6)
     # gaps, and levels never seen, have a reading too
     assert np.isfinite(ours(np.array([[np.nan, np.nan], [0.0, -1.0]]))).all()
-    said = cross_fitted(matrix, y, weight, [0, 3])
+    rows = Rows(matrix, y, weight)
+    said = cross_fitted(rows, folds_for(rows, 0), [0, 3])
     assert said.shape == y.shape
     assert np.abs(said - fit_linear(matrix, y, weight, [0, 3])(matrix)).max() > 1e-4
 

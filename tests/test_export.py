@@ -40,12 +40,12 @@ def close(ours, theirs, size=1.0):
 
 
 def same_terms(model, X, outputs, size=1.0):
-    """`eval_terms`, output by output, and that all of it sums to the mean."""
+    """`eval_terms` over all combinations, output by output, and that all of it sums to the mean."""
     k = outputs["mean"].shape[1]
     parts = [name for name in outputs if name == "intercept" or name.startswith("term: ")]
     close(sum(outputs[part] for part in parts), outputs["mean"], size)
     for output in range(k):
-        table = model.eval_terms(X, output=output)
+        table = model.eval_terms(X, output=output, measure="product")
         named = {"intercept" if c == "intercept" else "term: " + " × ".join(c): table[c] for c in table.columns}
         assert set(named) == set(parts)
         for name, column in named.items():
@@ -67,6 +67,9 @@ def same_classification(model, X, path):
     to_onnx(model.model_, path)
     outputs = ask(path, X)
     close(outputs["probabilities"], model.predict_proba(X))
+    if len(model.classes_) == 2:
+        limits = np.stack([outputs[f"probabilities_{end}"] for end in ("lower", "upper")], axis=1)
+        close(limits, model.predict_proba_interval(X))
     for ours, theirs in zip((outputs["mean"], outputs["sd"]), model.predict_f(X), strict=True):
         close(ours, theirs.reshape(ours.shape))
     same_terms(model, X, outputs)
@@ -114,7 +117,7 @@ def fresh(n=200):
 @pytest.fixture(scope="module")
 def fitted():
     X = table(900)
-    return AdditiveRegressor(random_state=0).fit(X, signal(X))
+    return AdditiveRegressor(likelihood="gaussian", random_state=0).fit(X, signal(X))
 
 
 def test_every_kind_of_column_gives_the_models_own_numbers(fitted, tmp_path):
@@ -263,7 +266,7 @@ def test_columns_of_awkward_names_keep_their_meaning(rng, tmp_path):
     to_onnx(model.model_, tmp_path / "model.onnx")
     outputs = ask(tmp_path / "model.onnx", X)
     close(outputs["mean"][:, 0], model.predict(X))
-    close(outputs["term: a_b_2"][:, 0], model.eval_terms(X)[("a/b",)])
+    close(outputs["term: a_b_2"][:, 0], model.eval_terms(X, measure="product")[("a/b",)])
 
 
 def test_what_cannot_be_written_is_refused_in_words(rng, tmp_path):
@@ -273,7 +276,7 @@ def test_what_cannot_be_written_is_refused_in_words(rng, tmp_path):
         to_onnx(SkeletonRegressor(widths=(2,), n_steps=2).fit(X[:10], y[:10]).model_, path)
     with pytest.raises(NotFittedError, match="not fitted yet"):
         AdditiveRegressor().to_onnx(path)
-    for likelihood in ("poisson", "heteroscedastic"):
+    for likelihood in ("poisson", "negative_binomial", "heteroscedastic"):
         model = AdditiveRegressor(likelihood=likelihood, random_state=0).fit(X, y)
         with pytest.raises(ValueError, match=f'"gaussian" or "student_t".*got likelihood=.{likelihood}'):
             to_onnx(model.model_, path)

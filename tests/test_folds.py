@@ -5,14 +5,15 @@ from vertebra.tables.folds import are_copies, folds_of, groups_of, runs_of
 
 
 def test_equal_rows_go_to_different_folds_and_copies_stay_together(rng):
-    inputs = np.sort(rng.integers(0, 8, 300)).astype(float)[:, None]
-    targets = rng.integers(0, 2, (300, 1)).astype(float)
+    # 8 inputs of many rows each, and 200 of one
+    inputs = np.concatenate([np.sort(rng.integers(0, 8, 300)), np.arange(8, 208)]).astype(float)[:, None]
+    targets = rng.integers(0, 2, (500, 1)).astype(float)
     targets[inputs[:, 0] < 3] = 1.0  # of these every row has the same target
     order = np.lexsort((targets[:, 0], inputs[:, 0]))
     inputs, targets = inputs[order], targets[order]
     run, part = runs_of(inputs, targets)
     folds = folds_of(5, rng, inputs, targets)
-    np.testing.assert_array_equal(are_copies(inputs, targets), inputs[:, 0] < 3)
+    np.testing.assert_array_equal(are_copies(inputs, targets), (inputs[:, 0] < 3) | (inputs[:, 0] >= 8))
     for k in range(run[-1] + 1):
         own = folds[run == k]
         counts = np.bincount(own, minlength=5)
@@ -21,6 +22,15 @@ def test_equal_rows_go_to_different_folds_and_copies_stay_together(rng):
         else:
             assert counts.max() - counts.min() <= 1  # as even as their number allows
         np.testing.assert_array_equal(part[run == k], np.arange(len(own)))
+
+
+def test_a_table_of_few_cells_has_no_copies(rng):
+    inputs = np.sort(rng.integers(0, 8, 300)).astype(float)[:, None]
+    folds = folds_of(5, rng, inputs, inputs)
+    assert not are_copies(inputs, inputs).any()
+    for cell in range(8):
+        counts = np.bincount(folds[inputs[:, 0] == cell], minlength=5)
+        assert counts.max() - counts.min() <= 1
 
 
 def test_folds_of_different_rows_are_as_large_as_each_other(rng):

@@ -13,7 +13,8 @@ import pytest
 from own import Beta, Logarithms
 
 import vertebra as vb
-from vertebra.effects.posterior import EnsemblePosterior, NetworkPosterior
+from vertebra.effects.ensemble import EnsemblePosterior
+from vertebra.effects.posterior import NetworkPosterior
 from vertebra.inference import Diverged, run, training
 from vertebra.inference.objective import minibatch_elbo, step_noise
 from vertebra.inference.rows import Data, arrange, minibatch_of
@@ -712,7 +713,8 @@ def cut_off(tmp_path_factory):
 
 def places_of(arrays):
     """Where the fields of the state lie among its arrays: those of whole numbers and scores by their order."""
-    fields = [field.name for field in dataclasses.fields(training.State)]
+    # without the history of every step, which nobody asked for
+    fields = [field.name for field in dataclasses.fields(training.State) if field.name != "steps"]
     n, first = len(arrays), fields.index("best")
     last = {name: n - len(fields) + k for k, name in enumerate(fields) if k > first}
     # params, optimiser and best come in several arrays; as many params as best

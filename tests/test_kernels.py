@@ -141,6 +141,7 @@ def test_a_kernel_of_its_own_does_not_inherit_the_shortcuts_of_another(kernel):
 
 def test_spectral_draws_of_a_kernel_with_a_correlation_of_its_own_are_refused():
     with pytest.raises(
-        ValueError, match=r"`kernel` Cut has a `correlation` of its own, .* be those of RBF: use that, or"
+        ValueError,
+        match=r"`kernel` Cut has a `correlation` of its own, .* be those of RBF: give it `spectral_draws`, or",
     ):
         vb.RandomFeatureBlock(10, kernel=Cut(1.0))

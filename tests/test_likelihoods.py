@@ -25,6 +25,11 @@ CONTINUOUS = {
 DISCRETE = {
     "bernoulli": (vb.Bernoulli(), 1, lambda f: stats.bernoulli(1 / (1 + np.exp(-f)))),
     "poisson": (vb.Poisson(), 1, lambda f: stats.poisson(np.exp(f))),
+    "negative binomial": (
+        vb.NegativeBinomial(dispersion=0.5),
+        1,
+        lambda f: stats.nbinom(2.0, 1.0 / (1.0 + 0.5 * np.exp(f))),
+    ),
 }
 ALL = CONTINUOUS | DISCRETE
 
@@ -90,7 +95,7 @@ def test_predictive_quantities_are_those_of_the_mixture_over_draws(name):
     predictive = likelihood.log_predictive(draws, jnp.asarray(y, jnp.float32))
     np.testing.assert_allclose(predictive, np.log(density), rtol=1e-4, atol=1e-5)
     levels = np.array([0.025, 0.3, 0.5, 0.9, 0.975])
-    quantiles = np.asarray(likelihood.quantiles(draws, levels), np.float64)
+    quantiles = np.moveaxis(np.asarray(likelihood.quantiles(draws, levels), np.float64), -2, 0)
     assert quantiles.shape == (5, N, K)
     assert (np.diff(quantiles, axis=0) >= 0).all()
     for level, quantile in zip(levels, quantiles, strict=True):
@@ -114,7 +119,7 @@ def test_categorical_is_the_softmax():
     np.testing.assert_allclose(mean.sum(axis=-1), 1.0, rtol=1e-6)
     np.testing.assert_allclose(likelihood.variance(draws), mean * (1 - mean), rtol=1e-6)
     np.testing.assert_allclose(likelihood.cdf(f, y)[0], p[0, 0], rtol=1e-5)
-    assert likelihood.quantiles(draws, [0.5]).shape == (1, 4, 1)
+    assert likelihood.quantiles(draws, [0.5]).shape == (4, 1, 1)
     sampled = np.asarray(likelihood.sample(jnp.broadcast_to(f, (20_000, 4, 3)), jr.key(0)))[..., 0]
     for c in range(3):
         np.testing.assert_allclose((sampled == c).mean(axis=0), p[:, c], atol=0.02)  # sd at most 0.0035

@@ -65,13 +65,13 @@ def data():
 
 @pytest.fixture(scope="module")
 def regressor(data):
-    return vb.AdditiveRegressor(random_state=0).fit(*data)
+    return vb.AdditiveRegressor(random_state=0, evaluation="left_out").fit(*data)
 
 
 @pytest.fixture(scope="module")
 def classifier(data):
     x, y = data
-    return vb.AdditiveClassifier(random_state=0).fit(x, classes(y))
+    return vb.AdditiveClassifier(random_state=0, evaluation="left_out").fit(x, classes(y))
 
 
 def classes(y):
@@ -527,7 +527,7 @@ def test_conformal_intervals_cover_whatever_the_noise_is_and_whichever_rows_were
     covered = []
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        model = vb.AdditiveRegressor(conformal=True, random_state=seed).fit(*uneven(200, rng))
+        model = vb.AdditiveRegressor(conformal=True, random_state=seed, evaluation="left_out").fit(*uneven(200, rng))
         assert "`conformal=True`" not in str(model.diagnostics_), "it is asked for already"
         x, y = uneven(2000, rng)
         limits = model.predict_interval(x, 0.8)

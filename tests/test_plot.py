@@ -200,7 +200,7 @@ def test_a_discrete_number_of_two_has_equal_cells_with_its_values():
     grid = pd.MultiIndex.from_product([[0.0, 1.0, 50.0], [0.5, 1.5]], names=["dose", "b"]).to_frame(index=False)
     table = grid.assign(mean=np.arange(6.0) - 2.0, sd=0.1, lower=-0.1, upper=0.1)
     table.attrs["discrete"] = ["dose"]
-    ax = vb.plot.effect(table)[0]
+    ax = vb.plot.surface(table)[0]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1", "50"]
     assert ax.get_xlim() == (-0.5, 2.5)
     assert ax.get_ylim() == (0.0, 2.0)
@@ -214,7 +214,7 @@ def test_values_of_a_discrete_number_have_as_many_labels_as_there_is_room_for():
     grid = pd.MultiIndex.from_product([np.arange(24.0), [0.0, 1.0]], names=["hour", "b"]).to_frame(index=False)
     table = grid.assign(mean=1.0, sd=0.1, lower=0.5, upper=1.5)
     table.attrs["discrete"] = ["hour", "b"]
-    ax = vb.plot.effect(table)[0]
+    ax = vb.plot.surface(table)[0]
     assert [label.get_text() for label in ax.get_xticklabels()] == [str(h) for h in range(0, 24, 2)]
 
 
@@ -222,7 +222,7 @@ def test_integers_and_booleans_are_levels_and_floats_are_numbers():
     assert labels_of(plot.effect(table_of({"month": [1, 2, 3]}, [0.1, 0.2, 0.3])).yaxis) == ["1", "2", "3"]
     assert labels_of(plot.effect(table_of({"on": [False, True]}, [0.1, 0.2])).yaxis) == ["False", "True"]
     assert plot.effect(CURVE).get_xlabel() == "x0"
-    assert labels_of(plot.effect(grid_of([1.5, "other"], [0.0, 1.0]))[0].xaxis) == ["1.5", "other"]
+    assert labels_of(plot.surface(grid_of([1.5, "other"], [0.0, 1.0]))[0].xaxis) == ["1.5", "other"]
 
 
 def test_of_many_levels_the_extremes_are_shown_and_counted():
@@ -257,7 +257,7 @@ def test_rows_of_a_surface_may_come_in_any_order():
 @pytest.mark.parametrize("first", [[0.0, 1.0, 2.0], ["l0", "l1", "l2"]])
 @pytest.mark.parametrize("second", [[0.0, 1.0], ["m0", "m1"]])
 def test_cells_are_hatched_exactly_where_the_band_holds_zero(first, second):
-    axes = plot.effect(grid_of(first, second, half=0.5))
+    axes = plot.surface(grid_of(first, second, half=0.5))
     # The means are i + j - 2, the half width 1/2: the band holds 0 only where i + j = 2.
     assert hatched_cells(drawn(axes[0])) == {(1.0, 1.0), (2.0, 0.0)}
     assert not hatched_cells(axes[1])
@@ -286,6 +286,62 @@ def test_one_axes_takes_the_mean_of_a_surface_alone():
     _, ax = plt.subplots(layout="constrained")
     assert plot.effect(grid_of([0.0, 1.0], [0.0, 1.0]), ax) is ax
     assert len(ax.figure.axes) == 2, "the axes and its colour bar"
+
+
+def test_a_pair_with_an_input_of_few_values_is_a_line_with_a_band_for_each():
+    table = grid_of(["no", "yes", "both"], list(np.linspace(0.0, 1.0, 9)), names=("open", "hour"))
+    ax = drawn(plot.effect(table))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["open = no", "open = yes", "open = both"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("hour", "effect")
+    for k, line in enumerate(ax.lines[1:]):
+        own = table.iloc[9 * k : 9 * (k + 1)]
+        np.testing.assert_array_equal(line.get_xydata(), own[["hour", "mean"]])
+        band = {tuple(v) for v in ax.collections[k].get_paths()[0].vertices}
+        assert {(x, y) for c in ("lower", "upper") for x, y in zip(own["hour"], own[c], strict=True)} <= band
+    # told apart in grey too
+    assert len({line.get_linestyle() for line in ax.lines[1:]}) == 3
+    # two Axes ask for mean and sd
+    assert len(mesh_of(plot.effect(table, plt.subplots(1, 2)[1])[0])) == 2
+
+
+def test_a_discrete_number_of_few_values_has_lines_and_beside_levels_there_are_points():
+    table = grid_of([0.0, 1.0], ["a", "b", "c"], names=("works", "city"))
+    table.attrs["discrete"] = ["works"]
+    ax = drawn(plot.effect(table))
+    assert labels_of(ax.xaxis) == ["a", "b", "c"]
+    assert [line.get_linestyle() for line in ax.lines[1:]] == ["None", "None"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["works = 0", "works = 1"]
+    table = grid_of([0.0, 1.0], list(np.arange(24.0)), names=("works", "hour"))
+    table.attrs["discrete"] = ["works", "hour"]
+    ax = drawn(plot.lines(table))
+    np.testing.assert_array_equal(ax.lines[1].get_xdata(), np.arange(24.0))
+    assert ax.lines[1].get_marker() == "o"
+    with pytest.raises(ValueError, match="`table` must have an input of at most 6 values"):
+        plot.lines(grid_of(list(NUMBERS), list(NUMBERS)))
+
+
+def test_where_no_rows_are_near_lines_have_gaps():
+    table = grid_of(["no", "yes"], [0.0, 0.5, 1.0], names=("open", "hour"))
+    table.attrs["rows"] = {("no", 0.0): 0.0}
+    assert np.isnan(plot.lines(table).lines[1].get_ydata()).tolist() == [True, False, False]
+    assert np.isfinite(plot.lines(table, everywhere=True).lines[1].get_ydata()).all()
+
+
+def test_dates_are_dates_on_every_axis():
+    days = np.linspace(15000.0, 15700.0, 9)  # from January 2011 to December 2012
+    one = table_of({"sold": np.append(days, np.nan)}, np.arange(10.0))
+    two = grid_of(list(days), list(NUMBERS), names=("sold", "size"))
+    three = grid_of(list(NUMBERS), list(NUMBERS), [15000.0, 15365.0], names=("size", "rooms", "sold"))
+    by_city = grid_of(["a", "b"], list(days), names=("city", "sold"))
+    for table in (one, two, three, by_city):
+        table.attrs["dates"] = ["sold"]
+    axes = [plot.effect(one), plot.effect(one.iloc[:9]), plot.effect(two)[0], plot.effect(by_city)]
+    for ax in axes:
+        assert any("2012" in text or "2011" in text for text in labels_of(drawn(ax).xaxis)), labels_of(ax.xaxis)
+    assert [ax.get_title() for ax in plot.effect(three)] == ["sold = 2011-01-26", "sold = 2012-01-26"]
+    few = table_of({"sold": [15000.0, 15365.0]}, [0.0, 1.0])
+    few.attrs |= {"dates": ["sold"], "discrete": ["sold"]}
+    assert labels_of(drawn(plot.effect(few)).xaxis)[-1] == "2012-01-26"
 
 
 def test_slices_share_one_scale_and_show_each_value_of_the_third_input():
@@ -394,12 +450,25 @@ def test_main_effects_alone_have_no_interactions():
 
 def test_thirty_inputs_stand_on_the_circle_without_their_labels_touching():
     rows = [((f"input{i:02d}", f"input{(i + 1) % 30:02d}"), 1.0 + i, 0.9) for i in range(30)]
-    ax = drawn(plot.interactions(effects_of(*rows)))
+    ax = drawn(plot.interactions(effects_of(*rows), most=30))
     assert len(set(texts_of(ax))) == 30
     anchors = np.array([text.get_window_extent().get_points().mean(axis=0) for text in ax.texts])
     apart = np.linalg.norm(anchors[:, None] - anchors[None], axis=-1) + 1e9 * np.eye(30)
     # Along the ray a label is as wide as its letters are high.
     assert apart.min() > ax.texts[0].get_fontsize() * ax.figure.dpi / 72
+
+
+def test_of_many_interactions_the_strongest_are_drawn_and_the_others_counted():
+    mains = [((f"x{i}",), 2.0, 1.0) for i in range(20)]
+    pairs = [((f"x{i % 20}", f"x{(3 * i + 1) % 20}"), 1.0 + i, 0.9) for i in range(50) if (3 * i + 1) % 20 != i % 20]
+    ax = drawn(plot.interactions(effects_of(*mains, *pairs)))
+    assert len(ax.lines) == 15
+    assert f"and {len(pairs) - 15} weaker interactions" in texts_of(ax)
+    shown = {name for term, _, _ in sorted(pairs, key=lambda row: -row[1])[:15] for name in term}
+    assert shown == {text for text in texts_of(ax) if text.startswith("x")}
+    assert len(drawn(plot.interactions(effects_of(*mains, *pairs), most=len(pairs))).lines) == len(pairs)
+    with pytest.raises(ValueError, match="`most` must be at least 1, got 0"):
+        plot.interactions(effects_of(*pairs), most=0)
 
 
 def test_exact_zeros_of_the_norms_are_blank_and_small_ones_are_not():
@@ -554,7 +623,8 @@ def test_names_are_drawn_as_they_are_written_and_long_ones_fit(name):
     assert not matplotlib.cbook.is_math_text(shown)
     drawn(plot.effect(table_of({name: NUMBERS}, NUMBERS), unit=name))
     drawn(plot.effect(table_of({name: [name, "b"]}, [0.0, 1.0])))
-    drawn(plot.effect(grid_of([name, "b"], [name, "c"], names=(name, name + "2")))[0])
+    drawn(plot.effect(grid_of([name, "b"], [name, "c"], names=(name, name + "2"))))
+    drawn(plot.surface(grid_of([name, "b"], [name, "c"], names=(name, name + "2")))[0])
     drawn(plot.effect(grid_of([0.0, 1.0], [0.0, 1.0], [name], names=(name, name + "2", name + "3")))[0])
     effects = effects_of(((name,), 1.0, 1.0), ((name, "b", "c"), 1.0, 1.0))
     assert labels_of(drawn(plot.strengths(effects)).yaxis)[0] == shown
@@ -614,3 +684,29 @@ def test_what_a_fitted_model_returns_can_be_drawn(model):
         table = model.effect(term)
         axes = plot.effect(table, simultaneous=model.effect(term, simultaneous=True) if len(term) == 1 else None)
         drawn(np.ravel(np.asarray(axes, dtype=object))[0])
+
+
+def test_a_model_is_drawn_by_the_name_of_a_term_and_in_one_figure(rng):
+    x = pd.DataFrame({"hr": rng.uniform(0, 24, 300), "open": rng.choice(["yes", "no"], 300), "z": rng.random(300)})
+    y = np.sin(x["hr"] / 4.0) * (x["open"] == "yes") + x["z"] + rng.normal(0, 0.1, 300)
+    model = vb.AdditiveRegressor(clusters=[("hr", "open"), ("z",)]).fit(x, y)
+    by_name, by_table = vb.plot.effect(model, "hr"), vb.plot.effect(model.effect("hr"))
+    np.testing.assert_array_equal(by_name.lines[0].get_ydata(), by_table.lines[0].get_ydata())
+    ax = plt.subplots()[1]
+    assert vb.plot.effect(model, ax, term="open") is ax
+    pair = vb.plot.effect(model, ("hr", "open"))
+    assert [text.get_text() for text in pair.get_legend().get_texts()] == ["open = no", "open = yes"]
+    axes = vb.plot.summary(model, most=3)
+    assert [each.get_xlabel() for each in axes[:3]] == ["strength", *model.effects(order=1)["term"].map("".join)[:2]]
+    assert sum(each.get_legend() is not None for each in axes[1:3]) <= 1  # once a figure
+    given = plt.subplots(2, 2)[1]
+    assert vb.plot.summary(model, given, most=3).tolist() == given.ravel().tolist()
+    with pytest.raises(ValueError, match="`axes` must be at least 4 Axes, got 2"):
+        vb.plot.summary(model, plt.subplots(1, 2)[1], most=3)
+    with pytest.raises(ValueError, match="or a model with a term, got None"):
+        vb.plot.effect(model)
+    with pytest.raises(ValueError, match="`term` goes with a model"):
+        vb.plot.effect(model.effect("hr"), term="hr")
+    with pytest.raises(ValueError, match="`most` must be at least 1"):
+        vb.plot.summary(model, most=0)
+    plt.close("all")

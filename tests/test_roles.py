@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vertebra.cli.roles import choose, described, target_of
+from vertebra.cli.roles import About, choose, described, target_of
 from vertebra.cli.tablefile import Refused
 
 
@@ -53,11 +53,12 @@ def test_values_that_stand_for_gaps_are_for_all_columns_or_for_one():
     given = frame, "a.csv", ["y"], [], None, [], "auto"
     x, y, _ = choose(*given, missing=["-999", "none"])
     assert x.missing == [-999.0, "none"]
-    assert x.kinds == {"z": "number", "day": "datetime"}
+    assert x.kinds == {}  # the schema sees them, here as in Python
+    assert choose(*given, missing=["-999", "none"], is_sample=True)[0].kinds == {"z": "number", "day": "datetime"}
     assert described("a.csv", 3, x, y)[0] == "Read a.csv: 3 rows, 3 inputs (1 number, 1 date, 1 category)."
     x, _, _ = choose(*given, missing=["-999", "z=none", "z=0"])
     assert x.missing == {"z": [-999.0, "none", 0.0], "day": [-999.0], "k": [-999.0]}
-    assert x.kinds == {"z": "number"}
+    assert choose(*given, missing=["-999", "z=none", "z=0"], is_sample=True)[0].kinds == {"z": "number"}
     assert choose(*given)[0].missing == []
     with pytest.raises(Refused, match=r"^--missing 'zz' is not a column of a.csv"):
         choose(*given, missing=["zz=0"])
@@ -68,9 +69,9 @@ def test_values_that_stand_for_gaps_are_for_all_columns_or_for_one():
 def test_text_of_dates_is_taken_for_dates_unless_another_kind_is_asked_for():
     frame = pd.DataFrame({"day": ["2020-01-31", None, "2021-02-01 12:30"], "note": ["2020-01-31", "soon", "x"]})
     frame["y"] = [1.0, 2.0, 4.0]
-    x, y, weight = choose(frame, "a.csv", ["y"], [], None, [], "auto")
-    assert x.kinds == {"day": "datetime"}
-    assert weight is None
+    x, y, about = choose(frame, "a.csv", ["y"], [], None, [], "auto")
+    assert x.kinds == {}
+    assert about == About()
     assert described("a.csv", 3, x, y) == [
         "Read a.csv: 3 rows, 2 inputs (1 date, 1 category).",
         "Target y: regression (numbers).",
@@ -84,7 +85,7 @@ def test_text_that_may_be_something_else_is_hinted_at():
         {
             "y": np.arange(150.0),
             "id": [f"C{i}" for i in range(150)],
-            "sold": days.strftime("%d.%m.%Y"),
+            "sold": days.strftime("%d/%m/%Y"),
             "listed": days.strftime("%Y-%m-%d"),
             "brand": ["a", "b", "c"] * 50,
         }
@@ -93,7 +94,7 @@ def test_text_that_may_be_something_else_is_hinted_at():
     hints = [line for line in lines if line.startswith("Hint")]
     assert hints == [
         "Hint: id differs in nearly every row. If it names the rows, leave it out: --drop 'id'",
-        "Hint: sold looks like dates, '01.01.2024': write them as 2024-05-31, and they are read as such.",
+        "Hint: sold looks like dates, '01/01/2024': write them as 2024-05-31, and they are read as such.",
     ]
     assert len(described("t.csv", 60, *choose(table.head(60), "t.csv", ["y"], [], None, [], "auto")[:2])) == 2
 

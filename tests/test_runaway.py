@@ -2,6 +2,7 @@
 
 import gzip
 import pathlib
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -99,6 +100,21 @@ def test_rows_outside_the_range_are_said_and_marked():
     assert away["a"].tolist() == [False, False, True, False]
     assert away["b"].tolist() == [False, True, True, False]
     assert not away["kind"].any()
+
+
+def test_levels_that_were_never_seen_are_said_once_where_they_matter():
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.random(300), "kind": rng.choice(["p", "q"], 300), "idle": rng.choice(["r", "s"], 300)})
+    model = vb.AdditiveRegressor(remainder=False, clusters=[("a",), ("kind",)]).fit(x, x["a"] + (x["kind"] == "p"))
+    new = pd.DataFrame({"a": [0.5, 0.1, 0.2], "kind": ["new", "q", None], "idle": ["t", "t", "t"]})
+    with pytest.warns(vb.NewLevels, match=r"^1 rows have levels that were never seen: kind \(1\)\.") as said:
+        model.predict(new)
+    assert len(said) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(new[1:])
+        warnings.simplefilter("ignore", vb.NewLevels)
+        model.predict(new)
 
 
 @pytest.mark.parametrize(

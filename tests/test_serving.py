@@ -14,7 +14,7 @@ import pytest
 import vertebra as vb
 from vertebra import serving
 from vertebra.datasets import synthetic
-from vertebra.files.tabulated import _products
+from vertebra.files.tabulated import products_of
 
 
 def table(n, seed):
@@ -57,11 +57,11 @@ def test_a_tensor_is_the_sum_of_its_products(rng):
     for shape in ((4,), (4, 3), (4, 3, 5)):
         tensor = rng.standard_normal(shape)
         letters = "abc"[: len(shape)]
-        found = sum(np.einsum(f"{','.join(letters)}->{letters}", *part) for part in _products(tensor, 1e-12))
+        found = sum(np.einsum(f"{','.join(letters)}->{letters}", *part) for part in products_of(tensor, 1e-12))
         np.testing.assert_allclose(found, tensor, atol=1e-12)
-    assert _products(np.zeros((3, 2)), 1e-12) == []
+    assert products_of(np.zeros((3, 2)), 1e-12) == []
     # a product of two functions is one product
-    assert len(_products(np.outer([1.0, 2.0], [3.0, 4.0]), 1e-9)) == 1
+    assert len(products_of(np.outer([1.0, 2.0], [3.0, 4.0]), 1e-9)) == 1
 
 
 def test_everyday_tables_are_predicted_as_the_model_does(model, served):

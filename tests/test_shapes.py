@@ -50,7 +50,8 @@ def worst_step(predict, x, rng):
 
 @pytest.mark.filterwarnings("ignore::vertebra.OutsideRange")
 def test_a_regression_keeps_its_shape_in_mean_and_draws(tmp_path):
-    x, f, rng = people()
+    # Rows on which a fit that is free to do so bends the wrong way: else the shape would be no constraint.
+    x, f, rng = people(seed=1)
     y = f + rng.normal(size=len(x))
     model = vb.AdditiveRegressor(monotone=SHAPES, random_state=0).fit(x, y)
     free = vb.AdditiveRegressor(random_state=0).fit(x, y)

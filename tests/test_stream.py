@@ -148,10 +148,12 @@ def test_moments_of_parts_add_up():
 def test_small_files_are_fitted_as_the_frame_is(folder, frame):
     inputs = ["size", "rooms", "kind", "lift"]
     source = Parquet(folder, columns=[*inputs, "price", "weight"])
-    streamed = vb.AdditiveRegressor(random_state=0).fit(source, "price", sample_weight="weight")
+    # of rows in files no other noise is tried
+    settings = dict(likelihood="gaussian", random_state=0)
+    streamed = vb.AdditiveRegressor(**settings).fit(source, "price", sample_weight="weight")
     kept = frame[frame["price"].notna()].reset_index(drop=True)
     x, y, weight = kept[inputs], kept["price"], kept["weight"]
-    whole = vb.AdditiveRegressor(random_state=0).fit(x, y, sample_weight=weight)
+    whole = vb.AdditiveRegressor(**settings).fit(x, y, sample_weight=weight)
     assert set(streamed.clusters_) == set(whole.clusters_)
     mean, sd = streamed.predict(x, return_std=True)
     other, other_sd = whole.predict(x, return_std=True)
@@ -177,8 +179,10 @@ def test_terms_are_sought_in_a_sample_and_fitted_to_all_rows(folder, frame, smal
         # mean zero under the marginals of all rows, not of the sample: all functions that rows decide
         decided = values[:, basis.systems[i].of(SEEN)]
         np.testing.assert_allclose(weight @ decided / weight.sum(), 0.0, atol=1e-9)
-    error = np.sqrt(np.mean((model.predict(kept) - kept["price"]) ** 2))
-    assert error < 0.6  # the noise has 0.5
+    assert model.interactions()["term"].tolist() == [("size", "rooms")]
+    whole = kept[kept["size"].notna() & kept["kind"].notna()]
+    error = np.sqrt(np.mean((model.predict(whole) - whole["price"]) ** 2))
+    assert error < 0.55  # the noise has 0.5; a gap in size or kind is noise besides
 
 
 def test_a_large_frame_is_searched_in_a_sample_too(frame, monkeypatch):

@@ -32,6 +32,7 @@ def column(name, seed=0, n=N):
         "cauchy": rng.standard_cauchy(n),
         "gaps": np.where(rng.random(n) < 0.2, np.nan, rng.random(n)),
         "few": rng.integers(0, 5, n).astype(float),
+        "hours": rng.permutation(np.arange(n) % 24).astype(float),
         "two": rng.integers(0, 2, n).astype(float),
         "two with gaps": np.where(rng.random(n) < 0.2, np.nan, rng.integers(0, 2, n)),
         "heap": np.where(rng.random(n) < 0.7, 0.0, rng.exponential(size=n)),
@@ -45,7 +46,7 @@ def column(name, seed=0, n=N):
     return values[name], {"levels": 5, "levels with gaps": 4, "one level": 3}.get(name, 0)
 
 
-NUMBERS = ["uniform", "normal", "cauchy", "gaps", "few", "two", "two with gaps", "heap", "constant", "nothing"]
+NUMBERS = ["uniform", "normal", "cauchy", "gaps", "few", "hours", "two", "two with gaps", "heap", "constant", "nothing"]
 NUMBERS.append("constant with gaps")
 CATEGORIES = ["levels", "levels with gaps", "one level"]
 LOCAL = [Family.MATERN, Family.MATERN32, Family.BROWNIAN]
@@ -106,6 +107,7 @@ def test_what_families_there_are_depends_on_the_input():
     few = system_of(column("few")[0], np.ones(N))
     assert few.is_discrete
     assert few.families == (*OF_NUMBERS, Family.LEVELS)
+    assert system_of(column("hours")[0], np.ones(N)).families == (*OF_NUMBERS, Family.LEVELS, Family.CYCLIC)
     for name in ("levels", "levels with gaps"):
         assert system_of(*column(name)[:1], np.ones(N), column(name)[1]).families == (Family.LEVELS,)
     for name in ("constant", "nothing", "constant with gaps"):
@@ -487,6 +489,30 @@ def anywhere(x, n_levels):
     return np.concatenate([x, np.linspace(ends[0] - 2.0, ends[1] + 2.0, 31), [np.nan, -1e6, 1e6]])
 
 
+@pytest.mark.parametrize("n_values", [7, 12, 24])
+def test_cyclic_functions_are_the_waves_of_values_that_come_round(n_values):
+    x = np.repeat(np.arange(n_values), 10) + 1.0
+    system = system_of(x, np.ones(len(x)))
+    own = np.flatnonzero(system.family == Family.CYCLIC)
+    values, k = system(np.arange(n_values) + 1.0)[:, own], np.arange(n_values)
+    assert len(own) == n_values - 1
+    for column, cost in zip(values.T, system.cost[own], strict=True):
+        # of one frequency, its degree, whatever the phase; rounding of a QR of 24 columns
+        power = np.abs(np.fft.rfft(column)) ** 2
+        assert power[cost] == pytest.approx(power.sum(), rel=1e-12)
+    # equally far on from the last value as from any other
+    prior = values @ np.diag(np.exp(-2.0 * system.cost[own])) @ values.T
+    np.testing.assert_allclose(prior, prior[0][(k[:, None] - k[None, :]) % n_values], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "values", [np.arange(11.0), np.arange(25.0), np.delete(np.arange(13.0), 5), np.geomspace(1.0, 9.0, 12)]
+)
+def test_values_that_are_not_one_step_apart_or_as_many_as_hours_do_not_come_round(values):
+    x = np.repeat(values, 10)
+    assert Family.CYCLIC not in system_of(x, np.ones(len(x))).families
+
+
 @pytest.mark.parametrize("name", sorted({*NUMBERS, *CATEGORIES} - {"nothing"}))
 def test_functions_at_rows_can_be_asked_for_some_at_a_time(name):
     x, n_levels = column(name)
@@ -495,6 +521,8 @@ def test_functions_at_rows_can_be_asked_for_some_at_a_time(name):
     places = np.random.default_rng(0).integers(0, len(system.kind), 7)
     np.testing.assert_array_equal(at.of(places), whole[:, places])
     np.testing.assert_array_equal(at.rows(slice(5, 300)).of(places), whole[5:300, places])
+    np.testing.assert_array_equal(at.kept().of(places), whole[:, places])
+    np.testing.assert_array_equal(at.kept().rows(slice(5, 300)).of(places), whole[5:300, places])
     single = at.of(places, np.float32)
     assert single.dtype == np.float32
     # 24 bits of functions that are of order ten

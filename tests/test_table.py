@@ -152,7 +152,8 @@ def test_feature_types_override_the_rule_by_name_by_position_or_in_order():
     assert schema.columns[0].levels == (1, 2, 10)
     assert schema.columns[1].centre == 2.0
     assert learn(X, feature_types={"b": "ordered"}).columns[1].levels == ("1", "3")
-    assert learn(X).columns[1].kind == "category"
+    assert learn(X).columns[1].kind == "number"
+    assert learn(X.astype({"b": "category"})).columns[1].kind == "category"
 
 
 @pytest.mark.parametrize(
@@ -222,7 +223,7 @@ def test_missing_values_are_read_as_gaps_are(missing_values, is_arrow):
 
 
 def test_missing_values_are_numbers_where_numbers_stand_and_texts_where_text_does():
-    X = pd.DataFrame({"n": [0, 1, 2], "t": ["0", "1", "2"], "b": [False, True, True]})
+    X = pd.DataFrame({"n": [0, 1, 2], "t": ["0", "one", "2"], "b": [False, True, True]})
     everywhere = learn(X, missing_values=0)
     assert np.isnan(everywhere.matrix(X)).tolist() == [[True, False, False]] + [[False] * 3] * 2
     assert np.isnan(learn(X, missing_values="0").matrix(X)).tolist() == [[False, True, False]] + [[False] * 3] * 2

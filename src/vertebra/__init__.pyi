@@ -31,13 +31,18 @@ from vertebra.estimators import (
     SkeletonRegressor as SkeletonRegressor,
     load as load,
 )
+from vertebra.files.built import save as save
 from vertebra.inference import (
     Diverged as Diverged,
     Fitted as Fitted,
+    LinearisedLaplace as LinearisedLaplace,
+    LogDensity as LogDensity,
     Progress as Progress,
     elbo as elbo,
     fit as fit,
     fit_stream as fit_stream,
+    linearised_laplace as linearised_laplace,
+    log_density as log_density,
     moments as moments,
     sample as sample,
 )
@@ -46,13 +51,17 @@ from vertebra.likelihoods import (
     Categorical as Categorical,
     Gaussian as Gaussian,
     HeteroscedasticGaussian as HeteroscedasticGaussian,
+    NegativeBinomial as NegativeBinomial,
+    Ordinal as Ordinal,
     Poisson as Poisson,
     StudentT as StudentT,
+    Survival as Survival,
 )
 from vertebra.machine.file import (
     BadFile as BadFile,
 )
 from vertebra.models.rows import (
+    NewLevels as NewLevels,
     OutsideRange as OutsideRange,
 )
 from vertebra.networks.blocks import (
@@ -116,6 +125,9 @@ from vertebra.networks.skeleton import (
     additive as additive,
     chain as chain,
     multitask as multitask,
+)
+from vertebra.tables.tablefile import (
+    read_table as read_table,
 )
 from vertebra.terms.block import (
     BasisBlock as BasisBlock,

@@ -6,6 +6,7 @@ A posterior is a recipe until `init` gives it its arrays. `phi` stands for featu
 
 Change 2 of the paper: q may be Gaussian, a point mass or a mixture of two (dropout).
 Change 3 of the paper: p may be normal, Laplace (ℓ1) or group lasso.
+Those of your own derive from `Posterior` and `Prior`.
 
 >>> q = vb.distributions.Gaussian("diagonal").init(3, 2, prior=vb.Normal(), rng=np.random.default_rng(0))
 >>> q.mean.shape
@@ -15,10 +16,10 @@ True
 """
 
 from vertebra.networks.covariances import Diagonal, Full, LowRank
-from vertebra.networks.divergence import kl
-from vertebra.networks.features import product
-from vertebra.networks.posteriors import Dropout, Gaussian, PointMass, check_posterior
-from vertebra.networks.priors import GroupLasso, Laplace, Normal, check_prior
+from vertebra.networks.divergence import kl, kl_is_exact, register_kl
+from vertebra.networks.features import over_features, product
+from vertebra.networks.posteriors import Dropout, Gaussian, PointMass, Posterior, check_posterior
+from vertebra.networks.priors import GroupLasso, Laplace, Normal, Prior, check_prior, initial_scale
 
 __all__ = [
     "Diagonal",
@@ -30,8 +31,14 @@ __all__ = [
     "LowRank",
     "Normal",
     "PointMass",
+    "Posterior",
+    "Prior",
     "check_posterior",
     "check_prior",
+    "initial_scale",
     "kl",
+    "kl_is_exact",
+    "over_features",
     "product",
+    "register_kl",
 ]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from vertebra.estimators.estimator import Estimator
-from vertebra.files.outputs import predictions, term_columns
+from vertebra.files.outputs import predictions, term_columns, with_unread
 from vertebra.tables.parquet import Files, Parquet, ahead, as_parquet
 from vertebra.tables.passes import Training
 from vertebra.tables.streamed import StreamedRows
@@ -38,14 +38,15 @@ def predict(
     """Writes what a model says of the rows of Parquet files to a Parquet file, row by row; returns how many.
 
     Of numbers prediction, sd, lower and upper, and quantiles that are asked for; of classes prediction and
-    probability_CLASS.
+    probability_CLASS. Columns that no term reads need not be there, and are not read.
 
     >>> vb.stream.predict(model, "flats.parquet", "predictions.parquet")
     100
     >>> list(pd.read_parquet("predictions.parquet"))
     ['prediction', 'sd', 'lower', 'upper']
     """
-    return write(source, out, model.schema_.sources, lambda x: predictions(model.model_, x, level, quantiles))
+    fitted = model.model_
+    return write(source, out, fitted.sources, lambda x: predictions(fitted, with_unread(fitted, x), level, quantiles))
 
 
 def eval_terms(model: Estimator, source: Parquet | Files, out: str | os.PathLike[str], *, output: int = 0) -> int:
@@ -56,7 +57,8 @@ def eval_terms(model: Estimator, source: Parquet | Files, out: str | os.PathLike
     >>> list(pd.read_parquet("terms.parquet"))
     ['intercept', 'term:size', 'term:age']
     """
-    return write(source, out, model.schema_.sources, lambda x: term_columns(model.model_, x, output))
+    fitted = model.model_
+    return write(source, out, fitted.sources, lambda x: term_columns(fitted, with_unread(fitted, x), output))
 
 
 def write(
@@ -67,6 +69,8 @@ def write(
 ) -> int:
     """A Parquet file with a row for each of the source's, some at a time; whole or not at all.
 
+    `answer` gets these columns; of none, the first there is, for the number of rows.
+
     >>> vb.stream.write("flats.parquet", "double.parquet", ["size"], lambda flats: 2 * flats)
     100
     """
@@ -76,6 +80,7 @@ def write(
     table, target = as_parquet(source), pathlib.Path(out)
     if missing := [name for name in columns if name not in table.columns]:
         raise ValueError(f"The table has no column {missing[0]!r}, which the model reads.")
+    columns = list(columns) or table.columns[:1]
     if not target.parent.is_dir():
         raise FileNotFoundError(f"`out` must lie in a folder that exists, got {str(out)!r}.")
     part = target.with_name(f".{target.name}.{os.getpid()}.part")

@@ -3,13 +3,26 @@
 import dataclasses
 import json
 import pathlib
+import warnings
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from safetensors import safe_open
 
 from vertebra.cli.tablefile import Refused, nearest
+from vertebra.cli.terminal import Gain
 from vertebra.estimators.estimator import Estimator
 from vertebra.estimators.explanations import Explanations
+from vertebra.files.outputs import predictions, with_unread
+from vertebra.models.evaluation import Evaluation
+from vertebra.models.explanation import inputs_named, measure_of
+from vertebra.models.findings import Diagnostics
+from vertebra.models.rows import NewLevels
+from vertebra.tables.named import Taken, taken_apart
+from vertebra.tables.schema import ValuesLike, date
+from vertebra.tables.values import key_of, label_of
 from vertebra.terms.term import term_in_files, term_label
 
 
@@ -30,31 +43,169 @@ def output_number(model: Explanations, name: str | None) -> int:
     return names.index(name)
 
 
-def function_of(model: Explanations, names: list[str], level: float, k: int) -> pd.DataFrame:
-    """The term of these inputs as a function, if the model has it. Inputs called as a result is have `input` before."""
+def check_measure(model: Explanations, measure: str | None) -> None:
+    """Refuses a measure that the model does not have."""
+    try:
+        measure_of(model.model_, measure)
+    except ValueError as error:
+        raise Refused(str(error).replace("`measure`", "--measure")) from None
+
+
+def function_of(
+    model: Explanations,
+    given: Sequence[str],
+    level: float,
+    output: int,
+    *,
+    gap: str | None = "missing",
+    measure: str | None = None,
+) -> pd.DataFrame:
+    """The term of these inputs as a function, if the model has it. Inputs called as a result is have `input` before.
+
+    Dates are dates, and a gap is `gap`.
+    """
     inputs = [column.name for column in model.schema_.columns]
+    names = inputs_named(given, inputs)
     for name in names:
         if name not in inputs:
             raise Refused(f"--term {name!r} is not an input of the model{nearest(name, inputs)}")
-    if set(names) not in map(set, model.effects(output=k)["term"]):
+    if set(names) not in map(set, model.effects(output=output)["term"]):
         raise Refused(
             f"the model has no term {term_label(names)}: its effect is 0. `vertebra effects` lists the terms."
         )
-    found = model.effect(tuple(dict.fromkeys(names)), level=level, output=k)
+    found = model.effect(tuple(dict.fromkeys(names)), level=level, output=output, measure=measure)
     *own, mean, sd, lower, upper = found.columns
     results = [mean, sd, lower, upper]
+    for k, name in enumerate(own):
+        is_date = model.schema_.columns[inputs.index(str(name))].part == "time"
+        values = found.iloc[:, k]
+        if is_date or values.isna().any():
+            shown = values.map(date, na_action="ignore") if is_date else values
+            found.isetitem(k, shown.astype(object).where(values.notna(), gap))
     return found.set_axis([*(f"input {name}" if name in results else name for name in own), *results], axis=1)
 
 
 def inputs_of(model: Estimator, frame: pd.DataFrame, table: str) -> pd.DataFrame:
-    """The columns that the model reads; a model of an array takes them by name or by place."""
+    """The columns that the model reads; a model of an array takes them by name or by place.
+
+    A column that no term reads need not be there.
+    """
     wanted, columns = list(model.schema_.sources), list(frame.columns)
-    missing = [name for name in wanted if name not in columns]
-    if missing and (model.schema_.named or len(columns) != len(wanted)):
-        others = f" (nor {len(missing) - 1} more that the model reads)" if len(missing) > 1 else ""
+    absent = [name for name in wanted if name not in columns]
+    if absent and not model.schema_.named and len(columns) == len(wanted):
+        return frame
+    missing = [name for name in model.model_.sources if name not in columns]
+    if missing:
         spare = [name for name in columns if name not in wanted]
-        raise Refused(f"{table} has no column {missing[0]!r}{others}{nearest(missing[0], spare)}")
-    return frame if missing else frame.loc[:, wanted]
+        near = nearest(missing[0], spare)
+        meant = near if near.startswith("; did you") else "."
+        others = f", nor {', '.join(map(repr, missing[1:6]))}{', …' if len(missing) > 6 else ''}" if missing[1:] else ""
+        raise Refused(f"{table} has no column {missing[0]!r}{others}, which the model reads{meant}")
+    return with_unread(model.model_, frame)
+
+
+class Answer:
+    """What a model says of the rows of a table, part by part; levels that the fit never saw are counted."""
+
+    def __init__(self, model: Estimator, table: str, **asked: Any):
+        self.model, self.table, self.asked = model, table, asked
+        self.counts: dict[str, int] = {}
+        self.first: dict[str, object] = {}
+
+    def __call__(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Predictions of some rows."""
+        rows = inputs_of(self.model, frame, self.table)
+        self._count(rows)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NewLevels)  # they are counted here
+            return predictions(self.model.model_, rows, **self.asked)
+
+    def _count(self, rows: pd.DataFrame) -> None:
+        model = self.model.model_
+        new = model.new_levels(model.schema.matrix(rows, model.kind))
+        for column, is_new in zip(model.schema.columns, new.T, strict=True):
+            if n := int(is_new.sum()):
+                values = rows.iloc[:, model.schema.sources.index(column.source)]
+                self.first.setdefault(column.name, values.iloc[int(is_new.argmax())])
+                self.counts[column.name] = self.counts.get(column.name, 0) + n
+
+    def new_levels(self) -> list[str]:
+        """A line for every column that had some."""
+        return [
+            f"{n:,} row{'s' if n > 1 else ''} with a new level of {name}, {self.first[name]!r} the first"
+            for name, n in self.counts.items()
+        ]
+
+
+def named_target(model: Estimator, frame: pd.DataFrame, table: str, weight: str | None) -> Taken:
+    """Inputs, target and weights of a table, for a fitted model."""
+    names = model.target_names_
+    own = frame if weight is None else frame.drop(columns=weight)
+    inputs = inputs_of(model, own.drop(columns=[name for name in names if name not in model.schema_.sources]), table)
+    columns = frame[[*names, *([weight] if weight else [])]]
+    whole = pd.concat([inputs.drop(columns=[n for n in columns if n in inputs]), columns], axis=1)
+    y = names if len(names) > 1 or not model.model_.target.is_single else names[0]
+    return taken_apart(whole, y, weight, is_class=model.model_.is_classifier)
+
+
+def evaluation(model: Estimator, frame: pd.DataFrame, table: str, weight: str | None) -> Evaluation:
+    """Scores of a model on the rows of a table."""
+    taken = named_target(model, frame, table, weight)
+    return model.model_.evaluate(taken.x, _known(model, taken.y), taken.weight, model.weights)
+
+
+def gain(one: Estimator, other: Estimator, frame: pd.DataFrame, table: str, weight: str | None) -> Gain:
+    """By how much the other model predicts the rows of a table better."""
+    each, weights = [], np.ones(0)
+    for model in (one, other):
+        taken = named_target(model, frame, table, weight)
+        each.append(model.model_.log_prob(taken.x, _known(model, taken.y)))
+        weights = np.ones(len(each[-1])) if taken.weight is None else np.asarray(taken.weight, dtype=float)
+    apart = each[1] - each[0]
+    mean = float(np.average(apart, weights=weights))
+    share = weights / weights.sum()
+    return Gain(mean, float(np.sqrt(np.sum((share * (apart - mean)) ** 2))))
+
+
+def _known(model: Estimator, y: ValuesLike) -> ValuesLike:
+    """A target in the type of the model's classes: 1 and "1" are one class."""
+    classes = model.model_.target.classes
+    if classes is None:
+        return y
+    by_text = {key_of(label_of(each)): each for each in classes.tolist()}
+    return np.array([by_text.get(key_of(label_of(each)), each) for each in pd.Series(y).tolist()], dtype=object)
+
+
+def predicted(model: Explanations, rows: pd.DataFrame, level: float) -> list[str]:
+    """The prediction of every row in words."""
+    found = predictions(model.model_, rows, level)
+    if (classes := model.model_.target.classes) is not None:
+        return [_of_classes(row, classes.tolist()) for _, row in found.iterrows()]
+    names = model.target_names_
+    each = [("", names[0])] if len(names) == 1 else [(f"_{name}", name) for name in names]
+    shown = f"{100 * level:g} %"
+    return [
+        "; ".join(
+            f"{name} {row['prediction' + b]:.4g} ({shown}: {row['lower' + b]:.4g} to {row['upper' + b]:.4g})"
+            for b, name in each
+        )
+        for _, row in found.iterrows()
+    ]
+
+
+def _of_classes(row: pd.Series, classes: list) -> str:
+    likely = row["prediction"]
+    named = next(each for each in classes if each == likely)
+    p, low, high = (row[f"{part}_{named}"] for part in ("probability", "lower", "upper"))
+    return f"{named}, with probability {p:.3f} ({low:.3f} to {high:.3f})"
+
+
+def stacked(parts: dict[int, pd.DataFrame]) -> pd.DataFrame:
+    """Predictions taken apart as one table, with the number of each row."""
+    each = [own.assign(term=[term_in_files(t) or "intercept" for t in own["term"]]) for own in parts.values()]
+    for row, own in zip(parts, each, strict=True):
+        own.insert(0, "row", row)
+    return pd.concat(each, ignore_index=True)
 
 
 def all_effects(model: Explanations) -> pd.DataFrame:
@@ -108,9 +259,15 @@ def about(model: Estimator) -> dict[str, object]:
             for column in fitted.schema.columns
         ],
         "terms": terms_of(model),
-        "diagnostics": dataclasses.asdict(fitted.diagnostics),
+        "diagnostics": _diagnostics(fitted.diagnostics),
         "evaluation": None if evaluation is None else dataclasses.asdict(evaluation),
     }
+
+
+def _diagnostics(found: Diagnostics) -> dict[str, object]:
+    """Findings for JSON, the verdict first; words alone besides, as before there were findings."""
+    words = {"verdict": found.verdict, "notes": list(found.notes), "warnings": list(found.warnings)}
+    return words | dataclasses.asdict(found)
 
 
 def written(path: pathlib.Path) -> dict[str, object]:

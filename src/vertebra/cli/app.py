@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import vertebra
+from vertebra.cli.ask import compare, evaluate, explain
 from vertebra.cli.demo import demo
 from vertebra.cli.fit import fit
 from vertebra.cli.look import effects, info, report
@@ -36,6 +37,18 @@ COMMANDS: dict[Callable[..., None], tuple[str, ...]] = {
         "vertebra predict flats new.csv",
         "vertebra predict flats new.parquet --out rents.parquet --level 0.8 --quantiles 0.1,0.5,0.9",
         "cat new.csv | vertebra predict flats/model.vertebra - --terms > rents.csv",
+    ),
+    explain: (
+        "vertebra explain flats new.csv --rows 1,7",
+        "vertebra explain flats new.csv --rows 1 --json",
+    ),
+    evaluate: (
+        "vertebra evaluate flats later.csv",
+        "vertebra evaluate flats later.csv --json | jq .scores.model",
+    ),
+    compare: (
+        "vertebra compare flats flats-poisson later.csv",
+        "vertebra compare flats flats-poisson later.csv --json | jq .gain",
     ),
     effects: (
         "vertebra effects flats",

@@ -10,11 +10,11 @@ from vertebra.cli.terminal import console, say_effects, say_files, say_fit
 FOLDER = pathlib.Path("demo-output")
 
 
-def demo(data: ExampleOption = "f1", out: DemoFolderOption = FOLDER, force: ForceOption = False) -> None:
-    """Fit embedded data; print, draw and report its effects.
+def demo(data: ExampleOption = "diabetes", out: DemoFolderOption = FOLDER, force: ForceOption = False) -> None:
+    """Answer a question about embedded data: what goes with the progress of diabetes?
 
-    Writes the model, its effects as a table and as a figure, and the report. Takes less than a minute. The default
-    folder belongs to the demo: what it wrote there before is replaced.
+    Prints what was found, and writes the model, its effects as a table and as a figure, and the report. Takes less than
+    half a minute. The default folder belongs to the demo: what it wrote there before is replaced.
     """
     check_report()
     names = [MODEL_NAME, EFFECTS_NAME, FIGURE_NAME, REPORT_NAME]
@@ -22,16 +22,17 @@ def demo(data: ExampleOption = "f1", out: DemoFolderOption = FOLDER, force: Forc
         from vertebra.cli import answers
         from vertebra.cli.embedded import example, figure_of
         from vertebra.cli.holdout import fit_and_evaluate
+        from vertebra.cli.roles import About
         from vertebra.machine import file as storage
 
         x, y, words, exact = example(data)
         say = console()
         say.print(words, soft_wrap=True)
-        model = fit_and_evaluate(say, x, y, None, dict(random_state=0), share=0.2)
+        model = fit_and_evaluate(say, x, y, About(), dict(random_state=0), share=0.2)
         found = answers.all_effects(model)
         model_file, effects_file, figure_file, report_file = files
         write_model(model, [model_file, effects_file, report_file], found)
-        storage.put(figure_file, figure_of(model, found))
+        storage.put(figure_file, figure_of(model))
         say.print()
         say_effects(say, found, exact=exact)
         say_fit(say, model)

@@ -11,7 +11,6 @@ from sklearn.utils import Bunch
 
 from vertebra import datasets, plot
 from vertebra.cli.roles import Target
-from vertebra.cli.terminal import N_SHOWN
 from vertebra.estimators.explanations import Explanations
 
 
@@ -29,33 +28,24 @@ def example(name: str) -> tuple[pd.DataFrame, Target, str, Callable[[Sequence[st
     bunch = cast(Bunch, loaded)
     x = bunch.data
     if is_diabetes:
-        words = f"Progress of diabetes after a year: {len(x)} patients, {x.shape[1]} measurements."
+        words = (
+            f"What goes with the progress of diabetes a year later? {len(x)} patients, {x.shape[1]} measurements (age, "
+            "sex, body mass index bmi, blood pressure bp, and six of blood serum, s1 to s6)."
+        )
         return x, Target(["progress"], bunch.target.to_numpy(float), False, "numbers", "", 0), words, None
     words = f"Breast cancer, malignant or benign: {len(x)} tumours, {x.shape[1]} measurements."
     labels = np.array([str(each) for each in bunch.target_names])[bunch.target]
     return x, Target(["diagnosis"], labels, True, "two values", "", 0), words, None
 
 
-def figure_of(model: Explanations, found: pd.DataFrame) -> bytes:
+def figure_of(model: Explanations) -> bytes:
     """Main effects, the strongest interaction and all strengths, as a PNG."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    terms = [tuple(term) for term in found["term"]]
-    pairs = [term for term in terms if len(term) == 2][:1]
-    mains = [term for term in terms if len(term) == 1][: 5 if pairs else 7]
-    figure, axes = plt.subplots(2, 4, figsize=(15, 7), layout="constrained")
-    left = list(axes.flat)
-    for term in mains:
-        outer = model.effect(term, simultaneous=True)
-        plot.effect(model.effect(term), left.pop(0), simultaneous=outer, marginal=model.marginal(term[0]))
-    for term in pairs:
-        plot.surface(model.effect(term), [left.pop(0), left.pop(0)])
-    plot.strengths(found, left.pop(0), most=N_SHOWN)
-    for axis in left:
-        axis.remove()
+    figure = plot.summary(model, most=7)[0].figure
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=130)
     plt.close(figure)

@@ -5,16 +5,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import typer
 from rich.console import Console
 
-from vertebra.cli.folder import CHECKPOINT_NAME, EFFECTS_NAME, MODEL_NAME, REPORT_NAME, check_report, write_model
+from vertebra.cli.folder import (
+    CHECKPOINT_NAME,
+    EFFECTS_NAME,
+    MODEL_NAME,
+    REPORT_NAME,
+    check_report,
+    folder_of,
+    write_model,
+)
 from vertebra.cli.options import (
     BudgetOption,
     ConformalOption,
     CoordinatorOption,
+    DecimalOption,
     DropOption,
+    EncodingOption,
     FolderOption,
     ForceOption,
+    GroupsOption,
     HoldoutOption,
     JsonOption,
     KindsOption,
@@ -31,16 +43,29 @@ from vertebra.cli.options import (
     Scheme,
     SchemeOption,
     SeedOption,
+    SepOption,
+    SheetOption,
     TablePath,
     TargetOption,
     Task,
     TaskOption,
+    TimeOption,
     WeightOption,
     Weights,
     WeightsOption,
+    format_of,
 )
-from vertebra.cli.tablefile import Refused, is_large, new_files, read_table, some_rows
-from vertebra.cli.terminal import Explanations, console, print_json, say_effects, say_files, say_fit, say_lines
+from vertebra.cli.tablefile import Frame, Refused, is_large, new_files, one_of, read_table, some_rows
+from vertebra.cli.terminal import (
+    Explanations,
+    console,
+    print_json,
+    say_effects,
+    say_files,
+    say_fit,
+    say_lines,
+    say_severe,
+)
 
 if TYPE_CHECKING:
     from vertebra.cli.roles import Inputs, Target
@@ -53,12 +78,14 @@ LARGEST_SEED = 2**32 - 1  # NumPy's
 
 def fit(
     table: TablePath,
-    target: TargetOption,
-    out: FolderOption,
+    target: TargetOption = None,
+    out: FolderOption = None,
     task: TaskOption = "auto",
     drop: DropOption = None,
     weight: WeightOption = None,
     weights: WeightsOption = "auto",
+    groups: GroupsOption = None,
+    time: TimeOption = None,
     kinds: KindsOption = None,
     missing: MissingOption = None,
     monotone: MonotoneOption = None,
@@ -73,6 +100,10 @@ def fit(
     quiet: QuietOption = False,
     no_report: NoReportOption = False,
     raw_text: RawTextOption = False,
+    sep: SepOption = None,
+    encoding: EncodingOption = None,
+    decimal: DecimalOption = None,
+    sheet: SheetOption = None,
     memory: MemoryOption = None,
     coordinator: CoordinatorOption = None,
     processes: ProcessesOption = None,
@@ -85,6 +116,7 @@ def fit(
     Parquet files, or a big one, is read some rows at a time: its accuracy is of each row left out in turn, and after a
     kill the same command goes on where it was (DIR/checkpoint.vertebra).
     """
+    out = folder_of(table) if out is None else out
     asked = Asked(**locals())
     _check(asked)
     names = [MODEL_NAME, EFFECTS_NAME, *([] if no_report else [REPORT_NAME])]
@@ -92,8 +124,11 @@ def fit(
     with new_files(out, names, force=force or not writes, is_shared=coordinator is not None) as files:
         say = console(quiet or as_json)
         fitted = _fitted(asked, say)
-        if fitted is not None:
-            _write(asked, fitted, files, say)
+        if fitted is None:
+            return
+        _write(asked, fitted, files, say)
+    if fitted.model.diagnostics_.ended == "interrupted":
+        raise typer.Exit(130)
 
 
 @dataclass(frozen=True)
@@ -101,12 +136,14 @@ class Asked:
     """What a fit was asked for: the arguments of `fit`."""
 
     table: str
-    target: list[str]
+    target: list[str] | None
     out: pathlib.Path
     task: Task
     drop: list[str] | None
     weight: str | None
     weights: Weights
+    groups: str | None
+    time: str | None
     kinds: list[str] | None
     missing: list[str] | None
     monotone: list[str] | None
@@ -121,6 +158,10 @@ class Asked:
     quiet: bool
     no_report: bool
     raw_text: bool
+    sep: str | None
+    encoding: str | None
+    decimal: str | None
+    sheet: str | None
     memory: float | None
     coordinator: str | None
     processes: int | None
@@ -148,6 +189,11 @@ def _check(asked: Asked) -> None:
         raise Refused(f"--time-budget must be a number of seconds above 0, got {asked.time_budget:g}.")
     if not 0 <= asked.seed <= LARGEST_SEED:
         raise Refused(f"--seed must be a whole number from 0 to {LARGEST_SEED}, got {asked.seed}.")
+    if asked.is_streamed and (asked.groups or asked.time):
+        option = "--groups" if asked.groups else "--time"
+        raise Refused(f"{option} is for tables that fit in memory: this one is read some rows at a time.")
+    if not asked.target:
+        raise Refused(f"--target COLUMN says what to predict{one_of(list(_read(asked).columns))}")
     if not asked.no_report:
         check_report(", or leave the report out: --no-report")
     if asked.coordinator is None:
@@ -173,20 +219,28 @@ def _join(coordinator: str, processes: int | None, process: int | None) -> bool:
     return cluster.is_first()
 
 
+def _read(asked: Asked) -> Frame:
+    """The table, or some of its rows."""
+    if asked.is_streamed:
+        return some_rows(asked.table)
+    return read_table(asked.table, format_of(asked.sep, asked.encoding, asked.decimal, asked.sheet))
+
+
 def _fitted(asked: Asked, say: Console) -> Fitted | None:
     """Reads and fits; nothing for processes but the first."""
-    frame = some_rows(asked.table) if asked.is_streamed else read_table(asked.table)
+    frame = _read(asked)
     from vertebra.cli import roles
     from vertebra.cli.holdout import fit_and_evaluate, fit_files
 
-    given = asked.target, asked.drop or [], asked.weight, asked.kinds or [], asked.task
-    x, y, row_weight = roles.choose(
-        frame, asked.table, *given, missing=asked.missing or [], is_sample=asked.is_streamed
+    given = asked.target or [], asked.drop or [], asked.weight, asked.kinds or [], asked.task
+    beside = {"groups": asked.groups, "time": asked.time}
+    x, y, about = roles.choose(
+        frame, asked.table, *given, missing=asked.missing or [], is_sample=asked.is_streamed, **beside
     )
     settings = _settings(asked, y, x)
     if not asked.is_streamed:
         say_lines(say, roles.described(asked.table, len(frame), x, y))
-        model = fit_and_evaluate(say, x.frame, y, row_weight, settings, share=asked.holdout, budget=asked.time_budget)
+        model = fit_and_evaluate(say, x.frame, y, about, settings, share=asked.holdout, budget=asked.time_budget)
         return Fitted(model, y, len(frame))
     columns = [*x.frame.columns, *y.names, *([asked.weight] if asked.weight else [])]
     settings |= dict(checkpoint=asked.out / CHECKPOINT_NAME, time_budget=asked.time_budget)
@@ -236,6 +290,7 @@ def _write(asked: Asked, fitted: Fitted, files: Sequence[pathlib.Path], say: Con
     write_model(model, files, found, is_raw=asked.raw_text)
     if not asked.as_json:
         say.print()
+        say_severe(say, model)
         say_effects(say, found)
         say_fit(say, model)
         say_files(say, files)

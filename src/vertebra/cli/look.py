@@ -8,12 +8,14 @@ from vertebra.cli.options import (
     InteractionsOption,
     JsonOption,
     LevelOption,
+    MeasureOption,
     ModelPath,
     OrderOption,
     OutputOption,
     PageOption,
     RawTextOption,
     TermOption,
+    TotalsOption,
     check_share,
 )
 from vertebra.cli.tablefile import Refused, check_writable, encoded
@@ -26,6 +28,7 @@ from vertebra.cli.terminal import (
     say_files,
     say_fit,
     say_frame,
+    say_totals,
 )
 
 
@@ -34,9 +37,11 @@ def effects(
     order: OrderOption = None,
     interactions: InteractionsOption = False,
     fdr: FdrOption = 0.05,
+    totals: TotalsOption = False,
     level: LevelOption = 0.95,
     term: TermOption = None,
     output: OutputOption = None,
+    measure: MeasureOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
     raw_text: RawTextOption = False,
@@ -50,47 +55,58 @@ def effects(
     check_share("--fdr", fdr)
     if as_json and as_csv:
         raise Refused("--json and --csv do not go together.")
-    file = model_file(model)
+    if totals and (term or interactions or order is not None):
+        raise Refused("--totals are of all terms: they do not go with --term, --interactions or --order.")
+    file = model_file(model, "effects MODEL")
     from vertebra import estimators
     from vertebra.cli import answers
 
     loaded = answers.as_additive(estimators.load(file))
     k = answers.output_number(loaded, output)
-    if term:
-        found = answers.function_of(loaded, term, level, k)
+    answers.check_measure(loaded, measure)
+    if totals:
+        found = loaded.totals(level, output=k, measure=measure)
+    elif term:
+        found = answers.function_of(loaded, term, level, k, gap=None if as_json else "missing", measure=measure)
     elif interactions:
-        found = loaded.interactions(fdr, level=level, output=k)
+        found = loaded.interactions(fdr, level=level, output=k, measure=measure)
     else:
-        found = loaded.effects(level=level, output=k)
+        found = loaded.effects(level=level, output=k, measure=measure)
     if order is not None and not term:
         found = found.loc[found["order"] == order].reset_index(drop=True)
     if as_json:
-        print_json({"term": term, "points": found} if term else {"level": level, "effects": found})
+        name = "totals" if totals else "effects"
+        print_json({"term": term, "points": found} if term else {"level": level, name: found})
     elif as_csv:
-        print_bytes(encoded(found if term else answers.with_joined_terms(found), ".csv", is_raw=raw_text))
+        print_bytes(encoded(found if term or totals else answers.with_joined_terms(found), ".csv", is_raw=raw_text))
     elif term:
         say_frame(console(), found)
+    elif totals:
+        say_totals(console(), found, level)
     else:
         say_effects(console(), found, level=level, most=len(found))
 
 
-def report(model: ModelPath, out: PageOption = None, force: ForceOption = False) -> None:
+def report(model: ModelPath, out: PageOption = None, measure: MeasureOption = None, force: ForceOption = False) -> None:
     """Write the report of a model, one HTML page."""
-    file = model_file(model)
+    file = model_file(model, "report MODEL")
     path = file.with_name(REPORT_NAME) if out is None else out
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise Refused(f"{path}: a report is a page, and must end in .html; print it from a browser for PDF.")
     check_writable(path, force=force)
     check_report()
     from vertebra import estimators
     from vertebra.cli import answers
 
     loaded = answers.as_additive(estimators.load(file))
-    loaded.report(path)
+    answers.check_measure(loaded, measure)
+    loaded.report(path, measure=measure)
     say_files(console(), [path])
 
 
 def info(model: ModelPath, as_json: JsonOption = False) -> None:
     """Say what a model is, how well it did, and what wrote it."""
-    file = model_file(model)
+    file = model_file(model, "info MODEL")
     from vertebra import estimators
     from vertebra.cli import answers
 

@@ -1,15 +1,21 @@
 """The options of commands: their types, and what their help says."""
 
 import pathlib
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
-from vertebra.cli.tablefile import ENDINGS, Refused
+from vertebra.cli.tablefile import Refused
+from vertebra.tables.endings import ENDINGS
+
+if TYPE_CHECKING:
+    from vertebra.tables.delimited import Format
+else:
+    Format = object  # it comes with pandas
 
 Task = Literal["auto", "regression", "classification"]
 Weights = Literal["auto", "frequency", "importance"]
-Likelihood = Literal["auto", "gaussian", "heteroscedastic", "student_t", "poisson"]
+Likelihood = Literal["auto", "gaussian", "heteroscedastic", "student_t", "poisson", "negative_binomial", "counts"]
 Scheme = Literal[
     "auto",
     "mc_dropout",
@@ -19,7 +25,15 @@ Scheme = Literal[
     "deep_random_features",
     "inducing_points",
 ]
-Example = Literal["f1", "diabetes", "breast_cancer"]
+Measure = Literal["data", "product"]
+Example = Literal["diabetes", "breast_cancer", "f1"]
+
+
+def format_of(sep: str | None, encoding: str | None, decimal: str | None, sheet: str | None) -> "Format":
+    """How a table is to be read."""
+    from vertebra.tables.delimited import Format
+
+    return Format({"tab": "\t", "\\t": "\t", "space": " "}.get(sep or "", sep), encoding, decimal, sheet)
 
 
 def check_share(option: str, value: float) -> None:
@@ -34,13 +48,26 @@ TablePath = Annotated[
     typer.Argument(
         metavar="TABLE",
         show_default=False,
-        help=f"A table: {', '.join(ENDINGS)}, or a folder of Parquet files; - is CSV from a pipe.",
+        help=f"A table: {', '.join(ENDINGS)}; a folder of Parquet files; or - for CSV from a pipe.",
     ),
 ]
 ModelPath = Annotated[
     pathlib.Path,
     typer.Argument(metavar="MODEL", show_default=False, help="A model's file, or the folder that `fit` wrote."),
 ]
+OtherModelPath = Annotated[
+    pathlib.Path, typer.Argument(metavar="OTHER", show_default=False, help="Another model, of the same target.")
+]
+SepOption = Annotated[
+    str | None, typer.Option("--sep", metavar="MARK", help="What separates fields: ';', tab, …; guessed without it.")
+]
+EncodingOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of text: utf-8, utf-16, cp1252, …; guessed without it.")
+]
+DecimalOption = Annotated[
+    str | None, typer.Option(metavar="MARK", help="Decimal mark of numbers, . or a comma; guessed without it.")
+]
+SheetOption = Annotated[str | None, typer.Option(metavar="SHEET", help="Of .xlsx: its name, or its number from 1.")]
 OutputOption = Annotated[
     str | None,
     typer.Option("--output", metavar="NAME", help="Which target, or which class of more than two (the first)."),
@@ -54,8 +81,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 # --- of `fit` ---------------------------------------------------------------------------------------------------------
 
-TargetOption = Annotated[list[str], typer.Option(metavar="COLUMN", help="What to predict; several give one model.")]
-FolderOption = Annotated[pathlib.Path, typer.Option(metavar="DIR", help="Folder to write; it is made if need be.")]
+TargetOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="What to predict; several give one model. Without it columns are listed."),
+]
+FolderOption = Annotated[
+    pathlib.Path | None, typer.Option(metavar="DIR", help="Folder to write (without it: one named as the table is).")
+]
 TaskOption = Annotated[
     Task,
     typer.Option(
@@ -63,7 +95,7 @@ TaskOption = Annotated[
         help="regression, classification, or auto: classification for text, booleans, categories and two values.",
     ),
 ]
-DropOption = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Leave a column out; repeatable.")]
+DropOption = Annotated[list[str] | None, typer.Option(metavar="COLUMN,…", help="Leave columns out; repeatable.")]
 WeightOption = Annotated[str | None, typer.Option(metavar="COLUMN", help="Weights of the rows.")]
 WeightsOption = Annotated[
     Weights,
@@ -71,6 +103,14 @@ WeightsOption = Annotated[
         metavar="KIND",
         help="What they are: frequency, numbers of equal rows; importance, of any scale; auto, by their values.",
     ),
+]
+GroupsOption = Annotated[
+    str | None,
+    typer.Option("--groups", metavar="COLUMN", help="Which rows belong together, in folds and tests; no input then."),
+]
+TimeOption = Annotated[
+    str | None,
+    typer.Option("--time", metavar="COLUMN", help="When rows were: accuracy is that of later ones; no input then."),
 ]
 KindsOption = Annotated[
     list[str] | None,
@@ -125,8 +165,17 @@ FileOption = Annotated[
 QuantilesOption = Annotated[
     str | None, typer.Option(metavar="Q,Q,…", help="Also quantiles, as columns q0.1, …; for regression.")
 ]
-ProbaOption = Annotated[bool, typer.Option("--proba", help="Only the probabilities of the classes.")]
+ProbaOption = Annotated[bool, typer.Option("--proba", help="Only the probabilities of the classes, and their limits.")]
+KeepOption = Annotated[
+    list[str] | None, typer.Option(metavar="COLUMN,…", help="Copy columns of the table, such as ids; repeatable.")
+]
 TermsOption = Annotated[bool, typer.Option("--terms", help="Also intercept, and term:… for what each term adds.")]
+
+# --- of `explain` -----------------------------------------------------------------------------------------------------
+
+RowsOption = Annotated[
+    list[str] | None, typer.Option(metavar="N,…", help="Which rows, from 1 (without it: the first three).")
+]
 
 # --- of `effects`, `report` and `demo` --------------------------------------------------------------------------------
 
@@ -134,11 +183,22 @@ OrderOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only 
 InteractionsOption = Annotated[
     bool, typer.Option("--interactions", help="Only interactions that survive error control.")
 ]
+TotalsOption = Annotated[
+    bool, typer.Option("--totals", help="What each input has a part in: the shares of all terms with it.")
+]
 FdrOption = Annotated[
     float, typer.Option(metavar="SHARE", help="With --interactions: the share of false ones that may be expected.")
 ]
+MeasureOption = Annotated[
+    Measure | None,
+    typer.Option(
+        metavar="NAME",
+        help="Effects as averages over the rows (data), or over all combinations of values (product).",
+    ),
+]
 TermOption = Annotated[
-    list[str] | None, typer.Option(metavar="INPUT", help="The term of these inputs, as a function; repeatable.")
+    list[str] | None,
+    typer.Option(metavar="TERM", help="A term as a function: 'hr × day' as printed, or an input each; repeatable."),
 ]
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV, and nothing else.")]
 PageOption = Annotated[
@@ -146,6 +206,6 @@ PageOption = Annotated[
 ]
 ExampleOption = Annotated[
     Example,
-    typer.Option(metavar="NAME", help="f1: Friedman's function, whose effects are known; diabetes; or breast_cancer."),
+    typer.Option(metavar="NAME", help="diabetes; breast_cancer; or f1, Friedman's function, whose effects are known."),
 ]
 DemoFolderOption = Annotated[pathlib.Path, typer.Option(metavar="DIR", help="Folder to write.")]

@@ -8,10 +8,10 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
-from vertebra.cli.tablefile import Refused, nearest
-from vertebra.tables.column import FEATURE_TYPES, check_range, kind_of, target_fault
+from vertebra.cli.tablefile import Refused, listed, nearest, quoted
+from vertebra.tables.column import FEATURE_TYPES, as_read, check_range, kind_of, target_fault, text_of
 from vertebra.tables.schema import learn, opened, wanted_gaps
 from vertebra.tables.values import MISSING_WORDS, Level, with_gaps
 
@@ -20,7 +20,6 @@ FEW_VALUES, ROWS_FOR_HINT = 10, 100
 # Text of more values is hardly a class.
 MOST_CLASSES = 50
 OTHER_DATE = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}"
-ISO_DATE = r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
 
 
 Gaps = list[str | float]  # values that stand for them
@@ -45,6 +44,20 @@ class Target(NamedTuple):
     n_left_out: int
 
 
+class About(NamedTuple):
+    """What is known of each row beside its values: its weight, its group, and when it was."""
+
+    weight: Float[np.ndarray, " n"] | None = None
+    groups: pd.Series | None = None
+    time: pd.Series | None = None
+
+    def at(self, rows: Int[np.ndarray, " rows"] | slice) -> "About":
+        """That of some rows."""
+        weight, *others = self
+        own = (None if each is None else each.iloc[rows] for each in others)
+        return About(None if weight is None else weight[rows], *own)
+
+
 def choose(
     frame: pd.DataFrame,
     table: str,
@@ -56,33 +69,35 @@ def choose(
     *,
     missing: Sequence[str] = (),
     is_sample: bool = False,
-) -> tuple[Inputs, Target, Float[np.ndarray, " n"] | None]:
-    """Inputs, target and weights, of the rows that have a target.
+    groups: str | None = None,
+    time: str | None = None,
+) -> tuple[Inputs, Target, About]:
+    """Inputs, target and what else is known, of the rows that have a target.
 
     The frame's rows are numbered from 0, and an error names the row, unless the frame is a sample of the table.
     """
     columns = list(frame.columns)
-    asked: dict[str, str] = {}
-    for each in kinds:
-        column, equals, kind = each.rpartition("=")
-        if not equals:
-            raise Refused(f"--type must be COLUMN=KIND, got {each!r}.")
-        asked[column] = kind
+    asked = _kinds(kinds)
+    drop = listed(drop, columns)
+    targets = listed(targets, columns)
     weights = [] if weight is None else [weight]
-    for option, names in (("--target", targets), ("--drop", drop), ("--weight", weights), ("--type", list(asked))):
+    beside = {"--groups": groups, "--time": time}
+    belonging = [(option, [name]) for option, name in beside.items() if name is not None]
+    named = (("--target", targets), ("--drop", drop), ("--weight", weights), ("--type", list(asked)), *belonging)
+    for option, names in named:
         for name in names:
             if name not in columns:
                 raise Refused(f"{option} {name!r} is not a column of {table}{nearest(name, columns)}")
-    for column, kind in asked.items():
-        if kind not in FEATURE_TYPES:
-            raise Refused(f"--type {column}={kind}: {kind!r} is not a kind{nearest(kind, FEATURE_TYPES)}")
-    roles = Counter([*dict.fromkeys(targets), *weights, *dict.fromkeys(drop)])
+    roles = Counter([*dict.fromkeys(targets), *weights, *dict.fromkeys(drop), *(each for _, (each,) in belonging)])
     if clash := [name for name, count in roles.items() if count > 1]:
-        raise Refused(f"{clash[0]!r} is asked for twice: a column is a target, a weight, dropped, or an input.")
+        raise Refused(
+            f"{clash[0]!r} is asked for twice: a column is a target, a weight, groups, time, dropped, or an input."
+        )
     for option, names in (("--target", targets), ("--weight", weights)):
         for name in names:
             _check_single(frame.attrs.get("repeated", {}).get(name, []), roles, option, name, table)
     where = "" if is_sample else f" of {'standard input' if table == '-' else table}"
+    frame = frame.assign(**{name: as_read(cast(pd.Series, frame[name]), name) for name in [*targets, *weights]})
     if weight is not None:
         frame = frame.loc[_weights(cast(pd.Series, frame[weight]), weight, where) > 0.0]
     y, kept = target_of(frame, list(dict.fromkeys(targets)), task, where)
@@ -93,9 +108,25 @@ def choose(
     if not x.shape[1]:
         raise Refused(f"{table} has no column left to learn from.")
     gaps = _gaps(missing, table, columns, list(x.columns))
-    seen = {name: _seen(x[name], own) for name, own in zip(x.columns, wanted_gaps(gaps, tuple(x.columns)), strict=True)}
+    own = wanted_gaps(gaps, tuple(x.columns)) if is_sample else []
+    seen = {name: _seen(x[name], each) for name, each in zip(x.columns, own, strict=False)}
     wanted = {name: kind for name, kind in (seen | asked).items() if name in x.columns and kind is not None}
-    return Inputs(x, wanted, gaps), y, None if weight is None else frame.loc[kept, weight].to_numpy(dtype=float)
+    known = (None if name is None else frame.loc[kept, name].reset_index(drop=True) for name in (groups, time))
+    about = About(None if weight is None else frame.loc[kept, weight].to_numpy(dtype=float), *known)
+    return Inputs(x, wanted, gaps), y, about
+
+
+def _kinds(given: list[str]) -> dict[str, str]:
+    """What --type asks for."""
+    asked: dict[str, str] = {}
+    for each in given:
+        column, equals, kind = each.rpartition("=")
+        if not equals:
+            raise Refused(f"--type must be COLUMN=KIND, got {each!r}.")
+        if kind not in FEATURE_TYPES:
+            raise Refused(f"--type {column}={kind}: {kind!r} is not a kind{nearest(kind, FEATURE_TYPES)}")
+        asked[column] = kind
+    return asked
 
 
 def _gaps(missing: Sequence[str], table: str, columns: list[str], inputs: list[str]) -> Gaps | dict[str, Gaps]:
@@ -121,21 +152,12 @@ def _number_or_text(value: str) -> str | float:
 
 
 def _seen(values: pd.Series, gaps: tuple[Level, ...]) -> str | None:
-    """The kind of a column of text where it can be told: dates, or numbers, and what stands for gaps."""
-    rest = with_gaps(values, str(values.name), gaps)
-    if _is_date(rest):
-        return "datetime"
-    if len(text := rest.dropna()) == values.notna().sum() or not len(text) or not isinstance(text.iloc[0], str):
+    """The kind of a column of text in files read some rows at a time, where text is levels unless it is said."""
+    text = with_gaps(values, str(values.name), gaps).dropna()
+    if not len(text) or not isinstance(text.iloc[0], str) or text_of(text, str(values.name)).decimal != ".":
         return None
-    return "number" if kind_of(text, str(values.name), True) == "number" else None
-
-
-def _is_date(values: pd.Series) -> bool:
-    """Whether text is dates of ISO 8601 throughout."""
-    text = values.dropna()
-    if not len(text) or not isinstance(text.iloc[0], str):
-        return False
-    return all(isinstance(each, str) and re.fullmatch(ISO_DATE, each) for each in text.unique())
+    kind = kind_of(text, str(values.name), False)
+    return kind if kind in ("number", "datetime") else None
 
 
 def _check_single(others: list[str], roles: Counter, option: str, name: str, table: str) -> None:
@@ -144,7 +166,7 @@ def _check_single(others: list[str], roles: Counter, option: str, name: str, tab
         listed = ", ".join(map(repr, [name, *others]))
         raise Refused(
             f"{option} {name!r} names {1 + len(others)} columns of {table}, read as {listed}: drop all but one "
-            f"(--drop {others[0]!r}), or rename them."
+            f"(--drop {quoted(others[0])}), or rename them."
         )
 
 
@@ -205,7 +227,7 @@ def target_of(
         _check_finite(columns[name], f"the target {name!r}", where)
     kinds = {name: kind_of(opened(columns[[name]]).columns[0], name, False) for name in names}
     for name, kind in kinds.items():
-        if kind == "datetime" or _is_date(columns[name]):
+        if kind == "datetime":
             raise Refused(f"the target {name!r} holds dates: make it a number first, such as days since a date.")
         if columns[name].nunique() < 2:
             raise Refused(f"the target {name!r} has one value only, {_sample(columns[name])}: nothing can be learned.")
@@ -242,10 +264,9 @@ def _task(columns: pd.DataFrame, kinds: list[str], task: str) -> tuple[bool, str
     if kinds[0] == "number":
         return (True, "two values") if n_values == 2 else (False, "numbers")
     if n_values > MOST_CLASSES:
-        raise Refused(
-            f"the target {first.name!r} is text of {n_values} values, {_sample(first)} among them: make it numbers, or "
-            "ask for --task classification."
-        )
+        odd = text_of(first, str(first.name)).odd
+        found = f"numbers, but for {odd!r}" if odd else f"text of {n_values} values, {_sample(first)} among them"
+        raise Refused(f"the target {first.name!r} is {found}: make it numbers, or ask for --task classification.")
     return True, {"boolean": "booleans", "category": "text"}.get(kinds[0], "categories")
 
 
@@ -285,12 +306,34 @@ def described(table: str, n_rows: int, x: Inputs, y: Target) -> list[str]:
     lines.append(f"Target {', '.join(y.names)}: {task} ({y.reason}).")
     if y.hint:
         lines.append(f"Hint: {y.hint}")
+    written = {name: text_of(pd.Series(x.frame[name]), name) for name, kind in kinds.items() if kind == "number"}
+    if text := [name for name in written if _is_text(pd.Series(x.frame[name]))]:
+        commas = [name for name in text if written[name].decimal == ","]
+        marks = f"; decimal commas in {', '.join(commas)}" if commas else ""
+        lines.append(f"Text read as numbers: {', '.join(text)}{marks}.")
     for name in x.frame.columns:
+        values = pd.Series(x.frame[name].dropna())
         if re.fullmatch(r"Unnamed: \d+", name):
-            lines.append(f"Hint: a column has no name. If it numbers the rows, leave it out: --drop '{name}'")
+            lines.append(f"Hint: a column has no name. If it numbers the rows, leave it out: --drop {quoted(name)}")
+        elif values.nunique() < 2:
+            said = f"has one value only, {values.iloc[0]!r}" if len(values) else "is empty"
+            lines.append(f"Hint: {name} {said}, and says nothing.")
         elif kinds[name] == "category":
-            lines += _hint_of_text(name, pd.Series(x.frame[name].dropna().astype(str)))
+            lines += _hint_of_text(name, values.astype(str))
+        elif _numbers_rows(values):
+            lines.append(f"Hint: {name} numbers the rows, it seems. Then leave it out: --drop {quoted(name)}")
     return lines
+
+
+def _is_text(values: pd.Series) -> bool:
+    return bool(values.map(lambda each: isinstance(each, str)).any())
+
+
+def _numbers_rows(values: pd.Series) -> bool:
+    """Whether whole numbers count the rows up, one by one."""
+    if len(values) < ROWS_FOR_HINT or not pd.api.types.is_integer_dtype(values):
+        return False
+    return bool((values.diff().dropna() == 1).all())
 
 
 def _hint_of_text(name: str, values: pd.Series) -> list[str]:
@@ -302,5 +345,5 @@ def _hint_of_text(name: str, values: pd.Series) -> list[str]:
             f"Hint: {name} looks like dates, {values.iloc[0]!r}: write them as 2024-05-31, and they are read as such."
         ]
     if values.nunique() > 0.9 * len(values):
-        return [f"Hint: {name} differs in nearly every row. If it names the rows, leave it out: --drop '{name}'"]
+        return [f"Hint: {name} differs in nearly every row. If it names the rows, leave it out: --drop {quoted(name)}"]
     return []

@@ -3,29 +3,33 @@
 The command line imports this for its help, so pandas is imported where a table is read.
 """
 
+import ast
 import contextlib
-import csv
 import difflib
 import gzip
 import io
+import json
 import os
 import pathlib
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vertebra.tables import endings
 
 if TYPE_CHECKING:
     from pandas import DataFrame as Frame
-else:
-    Frame = object  # a pandas.DataFrame: it takes long to import, and help needs none of it
-Bytes = io.BytesIO | gzip.GzipFile | io.BufferedReader
 
-ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet", ".pq")
+    from vertebra.tables.delimited import Format
+else:
+    Frame = Format = object  # they come with pandas, which takes long to import, and help needs none of it
+
 # How a cell begins that spreadsheets run; a number may begin so too.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+# Names that an error lists. A round number: three lines of a terminal.
+MOST_LISTED = 30
 # Bytes from which a Parquet file is read some rows at a time; row groups, and rows of each, by which columns are known.
 LARGE, N_LOOKED_AT, ROWS_LOOKED_AT = 2**29, 20, 1000
 
@@ -34,155 +38,29 @@ class Refused(Exception):
     """Wrong use: a line for the user, and status 2."""
 
 
-def read_table(name: str) -> Frame:
+def read_table(name: str, asked: "Format | None" = None) -> Frame:
     """A table as a frame whose columns have names of text, and whose rows are numbered from 0.
 
-    What is odd in a file of text is a warning: rows of fewer fields than columns, and names that are there twice. The
-    names of the latter stand in `attrs["repeated"]`, with what the other columns are read as.
+    What is odd in a file, and what was guessed, is a warning. Names that are there twice stand in `attrs["repeated"]`,
+    with what the other columns are read as.
     """
-    ending, shown = ".csv", "standard input"
+    shown = "standard input" if name == "-" else name
     if name != "-":
-        ending, shown = ending_of(name), name
+        ending_of(name)
         check_file(pathlib.Path(name))
     elif sys.stdin.isatty():
         raise Refused("standard input is a terminal: pipe a table in, or name a file.")
-    import pandas as pd
+    from vertebra.tables.delimited import Format
+    from vertebra.tables.tablefile import read_bytes
 
+    ending = ".csv" if name == "-" else ending_of(name)
+    # a pipe is read once, and may be looked at again
+    held = sys.stdin.buffer.read() if name == "-" else b""
+    begin = (lambda: io.BytesIO(held)) if name == "-" else (lambda: open(name, "rb"))  # noqa: SIM115 (its reader closes it)
     try:
-        if ending in (".parquet", ".pq"):
-            frame = pd.read_parquet(name)
-            frame = frame.reset_index(drop=all(each is None for each in frame.index.names))
-        else:
-            frame = _read_text(name, ending, shown)
-    except ImportError:
-        raise Refused(f"{shown}: reading Parquet needs pyarrow. Install it: pip install pyarrow.") from None
-    except UnicodeDecodeError:
-        raise Refused(f"{shown} is not text in UTF-8: save it as UTF-8.") from None
-    except pd.errors.EmptyDataError:
-        raise Refused(f"{shown} is empty.") from None
-    except (OSError, EOFError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise Refused(f"{shown} cannot be read as {'Parquet' if ending[1] == 'p' else 'CSV'}: {reason}") from None
-    frame.columns = pd.Index([str(each) for each in frame.columns])
-    if not frame.columns.is_unique:
-        raise Refused(f"{shown} has more than one column {frame.columns[frame.columns.duplicated()][0]!r}.")
-    if not len(frame):
-        raise Refused(f"{shown} has no rows.")
-    if frame.shape[1] == 1 and (found := [each for each in ";\t|" if each in frame.columns[0]]):
-        raise Refused(f"{shown} has one column only, {frame.columns[0]!r}: is it separated by {found[0]!r}, not ','?")
-    return frame
-
-
-def _read_text(name: str, ending: str, shown: str) -> Frame:
-    """A frame from CSV or TSV."""
-    import pandas as pd
-
-    from vertebra.tables.values import MISSING_WORDS
-
-    held = sys.stdin.buffer.read() if name == "-" else b""  # a pipe is read once, and may be looked at again
-
-    def begin() -> Bytes:
-        if name == "-":
-            return io.BytesIO(held)
-        return gzip.open(name, "rb") if ending == ".csv.gz" else open(name, "rb")
-
-    separator = "\t" if ending == ".tsv" else ","
-    try:
-        with warnings.catch_warnings(), begin() as file, _Text(file, shown) as text:
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows of more fields than names
-            frame = pd.read_csv(
-                text,
-                sep=separator,
-                index_col=False,
-                low_memory=False,
-                na_values=sorted(MISSING_WORDS),
-                skipinitialspace=True,
-            )
-    except (pd.errors.ParserWarning, pd.errors.ParserError) as error:
-        rows = _rows_of(begin, separator)
-        n_columns = len(next(rows)[1])
-        for line, fields in rows:
-            if len(fields) > n_columns:
-                raise Refused(
-                    f"{shown} cannot be read as CSV: line {line} has {len(fields)} fields, more than the {n_columns} "
-                    f"columns of the first line: quote text that holds a {separator!r}."
-                ) from None
-        raise Refused(f"{shown} cannot be read as CSV: {error}") from None
-    _, names = next(_rows_of(begin, separator))
-    frame.attrs["repeated"] = _repeated(names, [str(each) for each in frame.columns], shown)
-    # a short row lacks the last field at least
-    if frame.shape[1] > 1 and frame.iloc[:, -1].isna().any():
-        _tell_short_rows(_rows_of(begin, separator), shown)
-    return frame
-
-
-class _Text(io.RawIOBase):
-    """The bytes of a file, refused where they cannot be text: pandas takes a NUL for a part of a value."""
-
-    def __init__(self, file: io.BufferedIOBase, shown: str):
-        self._file, self._shown, self._n_lines = file, shown, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        before, nul, _ = data.partition(b"\0")
-        self._n_lines += before.count(b"\n")
-        if nul:
-            raise Refused(
-                f"{self._shown}: line {self._n_lines + 1} holds a NUL byte: it is damaged, or no text in UTF-8 (save "
-                "it as UTF-8)."
-            )
-        buffer[: len(data)] = data
-        return len(data)
-
-
-def _rows_of(begin: Callable[[], Bytes], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The line that each row begins in, counted from 1, and its fields; the header first, blank lines left out."""
-    limit = csv.field_size_limit(sys.maxsize)  # pandas has none
-    try:
-        with begin() as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text:
-            reader = csv.reader(text, delimiter=separator, skipinitialspace=True)
-            line = 1
-            for fields in reader:
-                if len(fields) > 1 or (fields and fields[0].strip()):
-                    yield line, fields
-                line = reader.line_num + 1
-    finally:
-        csv.field_size_limit(limit)
-
-
-def _repeated(names: list[str], read: list[str], shown: str) -> dict[str, list[str]]:
-    """The names that several columns have, and what those after the first are read as; it says so."""
-    others: dict[str, list[str]] = {}
-    for own, now in zip(names, read, strict=False):
-        if own != now and own:
-            others.setdefault(own, []).append(now)
-    for own, now in others.items():
-        which = "the other is" if len(now) == 1 else "the others are"
-        listed = ", ".join(map(repr, now))
-        warnings.warn(f"{shown} has more than one column {own!r}: {which} read as {listed}.", stacklevel=4)
-    return others
-
-
-def _tell_short_rows(rows: Iterator[tuple[int, list[str]]], shown: str) -> None:
-    """A warning where rows have fewer fields than columns; a table most of whose rows do is refused."""
-    n_columns = len(next(rows)[1])
-    n_rows, n_short, first = 0, 0, 0
-    for line, fields in rows:
-        n_rows += 1
-        if len(fields) < n_columns:
-            n_short, first = n_short + 1, first or line
-    if not n_short:
-        return
-    words = (
-        f"{shown}: {n_short:,} of {n_rows:,} rows {'has' if n_short == 1 else 'have'} fewer fields than the "
-        f"{n_columns} columns, the first in line {first}: "
-    )
-    if 2 * n_short > n_rows:
-        raise Refused(words + "is the first line the header of these rows? Correct it, or fill the rows up.")
-    warnings.warn(words + "what they lack is read as gaps.", stacklevel=4)
+        return read_bytes(begin, ending, shown, asked or Format())
+    except endings.BadTable as error:
+        raise Refused(in_flags(str(error))) from None
 
 
 def is_large(name: str) -> bool:
@@ -209,11 +87,12 @@ def some_rows(name: str) -> Frame:
     return pd.concat([each.frame(table.columns).to_pandas() for each in parts], ignore_index=True)
 
 
-def ending_of(name: str) -> str:
-    for ending in ENDINGS:
-        if name.lower().endswith(ending):
-            return ending
-    raise Refused(f"{name}: a table must end in {', '.join(ENDINGS)}.")
+def ending_of(name: str, known: tuple[str, ...] = endings.ENDINGS) -> str:
+    """The ending by which a file is read or written, or a refusal."""
+    try:
+        return endings.ending_of(name, known)
+    except endings.BadTable as error:
+        raise Refused(str(error)) from None
 
 
 def encoded(frame: Frame, ending: str, *, is_raw: bool = False) -> bytes:
@@ -228,6 +107,12 @@ def encoded(frame: Frame, ending: str, *, is_raw: bool = False) -> bytes:
             frame.to_parquet(buffer, index=False)
         except ImportError:
             raise Refused("writing Parquet needs pyarrow. Install it: pip install pyarrow.") from None
+        return buffer.getvalue()
+    if ending == ".xlsx":
+        try:
+            frame.to_excel(buffer := io.BytesIO(), index=False, engine="openpyxl")
+        except ImportError:
+            raise Refused("writing Excel needs openpyxl. Install it: pip install openpyxl.") from None
         return buffer.getvalue()
     if not is_raw:
         frame = frame.rename(columns=_as_text)
@@ -292,11 +177,58 @@ def new_files(
                 folder.rmdir()
 
 
+def quoted(text: str) -> str:
+    """Text as one word of a shell."""
+    return "'" + text.replace("'", "'\"'\"'") + "'"
+
+
+def _missing(found: re.Match[str]) -> str:
+    """--missing, of a column as JSON writes its name, and a value as Python writes it."""
+    return f"--missing {quoted(f'{json.loads(found[1])}={ast.literal_eval(found[2])}')}"
+
+
+# What Python calls it, and what the command line does.
+FLAGS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"`?likelihood=\"(\w+)\"`?", r"--likelihood \1"),
+    (r"`?weights=\"(\w+)\"`?", r"--weights \1"),
+    (r"`?conformal=True`?", "--conformal"),
+    (r"`?feature_types=\{'([^']*)': '(\w+)'\}`?", r"--type '\1=\2'"),
+    (r"`?missing_values=\{(\"(?:[^\"\\]|\\.)*\"): ('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^}]*)\}`?", _missing),
+    (r"fit with (--type)", r"give \1"),
+    (r"another `likelihood`", "another --likelihood"),
+    (r"give another encoding", "give another --encoding"),
+    (r"say what separates fields", "give --sep"),
+    (r"convert them with pandas\.to_datetime", "leave the column out: --drop"),
+    (r"; `remainder=False` does without", ""),
+    (r"; --likelihood gaussian does without", "; --likelihood gaussian does without"),
+)
+
+
+def in_flags(words: str) -> str:
+    """Words of the library, with its arguments as the flags of the command line."""
+    for found, flag in FLAGS:
+        words = re.sub(found, flag, words)
+    return words
+
+
 def nearest(name: str, names: Sequence[str]) -> str:
-    """The end of a sentence: the name that was meant, or those there are."""
+    """The end of a sentence: the names that were meant, or those there are."""
     by_lower = {each.lower(): each for each in names}
     if near := difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.5):
         return f"; did you mean {by_lower[near[0]]!r}?"
+    if len(name) > 2 and (holding := [each for each in names if name.lower() in each.lower()]):
+        return f"; did you mean {' or '.join(map(repr, holding[:3]))}?"
+    return one_of(names)
+
+
+def one_of(names: Sequence[str]) -> str:
+    """The end of a sentence: the names there are; of many the first and the last, where targets stand."""
     if not names:
         return "."
-    return f": there {'is' if len(names) == 1 else 'are'} {', '.join(names[:10])}{', …' if len(names) > 10 else ''}."
+    shown = list(names) if len(names) <= MOST_LISTED else [*names[: MOST_LISTED - 5], "…", *names[-5:]]
+    return f": there {'is' if len(names) == 1 else 'are'} {', '.join(shown)}."
+
+
+def listed(given: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Names as they were given, or with commas between them; a name may hold commas itself."""
+    return [part for each in given for part in ([each] if each in names else map(str.strip, each.split(",")))]

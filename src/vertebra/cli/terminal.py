@@ -5,25 +5,36 @@ import math
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from vertebra.cli.tablefile import Frame
+from vertebra.cli.tablefile import Frame, in_flags
 from vertebra.effects.words import probability_words
 from vertebra.terms.term import term_label
 
 if TYPE_CHECKING:
     from vertebra.estimators.estimator import Estimator
     from vertebra.estimators.explanations import Explanations as Explanations
+    from vertebra.models.evaluation import Evaluation
 else:
-    Estimator = Explanations = object  # they take seconds to import
+    Estimator = Explanations = Evaluation = object  # they take seconds to import
 
 N_SHOWN = 15
+# An error larger than stated by this share, and by so many standard errors, is worth a word; between two models so many
+# standard errors are a clear difference. Round numbers.
+FALLEN, PLAINLY, CLEARLY = 0.2, 4.0, 2.0
 # Columns of a file: nothing is cut where nobody looks.
 WIDTH = 200
+
+
+class Gain(NamedTuple):
+    """By how much one model predicts rows better than another: the mean difference of log densities, and its error."""
+
+    mean: float
+    sd: float
 
 
 def console(quiet: bool = False) -> Console:
@@ -47,7 +58,13 @@ def printable(text: object) -> str:
 
 def complain(words: str) -> None:
     """One line on standard error."""
-    typer.echo("vertebra: " + printable(" ".join(words.split())), err=True)
+    typer.echo("vertebra: " + printable(" ".join(in_flags(words).split())), err=True)
+
+
+def complain_of(lines: Sequence[str]) -> None:
+    """Several complaints."""
+    for line in lines:
+        complain(line)
 
 
 def show_warning(message: object, *where: object) -> None:
@@ -89,26 +106,104 @@ def say_effects(
             say.print(f"and {len(own) - most} more")
 
 
-def say_fit(say: Console, model: Estimator) -> None:
-    """Accuracy, and what to think of the fit."""
+def say_totals(say: Console, found: Frame, level: float) -> None:
+    """Shares of what varies that inputs have a part in, largest first."""
+    if not len(found):
+        say.print("No effect was found.")
+        return
+    table = plain_table("input", "by itself", "in all", f"{100 * level:g} % interval")
+    for name, main, total, lower, upper in zip(
+        *(found[column] for column in ("input", "main", "total", "lower", "upper")), strict=True
+    ):
+        table.add_row(printable(name), f"{main:.1%}", f"{total:.1%}", f"{lower:.1%} – {upper:.1%}")
+    say.print("What inputs have a part in, as shares of what varies:", style="bold", soft_wrap=True)
+    say.print(table)
+
+
+def say_explanation(say: Console, head: str, parts: Frame, level: float) -> None:
+    """One prediction taken apart."""
+    say.print(printable(head), style="bold", soft_wrap=True)
+    table = plain_table("term", "value", "adds", f"{100 * level:g} % interval", n_texts=2)
+    columns = (parts[name] for name in ("term", "value", "mean", "lower", "upper"))
+    for term, value, mean, lower, upper in zip(*columns, strict=True):
+        named = shown_term(term) if len(term) else "(intercept)"
+        sign = f"{mean:.4g}" if not len(term) else f"{mean:+.4g}"
+        table.add_row(named, printable(value), sign, f"{lower:.4g} – {upper:.4g}")
+    say.print(table)
+    say.print(f"sum {sum(parts['mean']):.4g}, on the scale of f")
+    say.print()
+
+
+def say_evaluation(say: Console, model: Estimator, seen: Evaluation) -> None:
+    """Scores of a model on new rows, and what was stated at its fit."""
+    rows = dict(seen.scores)
+    if model.evaluation_ is not None:
+        rows["at fit"] = model.evaluation_.scores["model"]
+    say.print(f"Accuracy on {seen.n:,} rows ({seen.method.words}):", style="bold", soft_wrap=True)
+    _say_scores(say, rows, model.target_names_)
+    if model.evaluation_ is not None:
+        say_lines(say, _fallen(seen, model.evaluation_))
+
+
+def _fallen(seen: Evaluation, before: Evaluation) -> list[str]:
+    """A word where new rows are predicted clearly worse than was stated."""
+    now, stated = seen.scores["model"], before.scores["model"]
+    error = math.sqrt(0.5 / max(seen.n, 1) + 0.5 / max(before.n, 1))  # of the ratio of two roots of mean squares
+    for key in now:
+        limit = (1.0 + max(FALLEN, PLAINLY * error)) * stated.get(key, math.inf)
+        if key.split(" ")[0] in ("rmse", "log_loss") and now[key] > limit:
+            return [
+                f"These rows are predicted {now[key] / stated[key] - 1.0:.0%} worse than was stated at the fit: do "
+                "they come from another time or place? Rows held out at random do not show that."
+            ]
+    return []
+
+
+def say_comparison(
+    say: Console, names: Sequence[str], seen: Sequence[Evaluation], gain: Gain, targets: Sequence[str]
+) -> None:
+    """Two models beside each other."""
+    say.print(f"Accuracy on {seen[0].n:,} rows:", style="bold")
+    rows = {name: each.scores["model"] for name, each in zip(names, seen, strict=True)}
+    _say_scores(say, rows, targets)
+    better = "no clear difference" if abs(gain.mean) <= CLEARLY * gain.sd else f"{names[gain.mean > 0.0]} is better"
+    say.print(
+        f"{printable(better)}: the log density of a row changes by {gain.mean:+.4g} on average, with standard error "
+        f"{gain.sd:.2g}.",
+        soft_wrap=True,
+    )
+
+
+def _say_scores(say: Console, rows: dict[str, dict[str, float]], targets: Sequence[str]) -> None:
     from vertebra.models.scores import ScoreName
 
+    keys = list(dict.fromkeys(name for own in rows.values() for name in own))
+    table = plain_table("", *(printable(ScoreName.read(key).words(targets)) for key in keys))
+    for who, own in rows.items():
+        values = [own.get(name, math.nan) for name in keys]
+        shown = [
+            f"{round(v, 4) + 0.0:.4f}" if ScoreName.read(n).score == "r2" else f"{v:.4g}"
+            for n, v in zip(keys, values, strict=True)
+        ]
+        table.add_row(printable(who), *("" if text == "nan" else text for text in shown))
+    say.print(table)
+
+
+def say_severe(say: Console, model: Estimator) -> None:
+    """What speaks against relying on a fit, before anything else of it."""
+    if severe := model.diagnostics_.severe:
+        say_lines(say, map(in_flags, [model.diagnostics_.verdict, *(f" !! {each}" for each in severe), ""]))
+
+
+def say_fit(say: Console, model: Estimator) -> None:
+    """Accuracy, and what to think of the fit."""
     if model.evaluation_ is not None:
         evaluation = model.evaluation_
-        scores = list(dict.fromkeys(name for own in evaluation.scores.values() for name in own))
-        table = plain_table("", *(printable(ScoreName.read(key).words(model.target_names_)) for key in scores))
-        for who, own in evaluation.scores.items():
-            values = [own.get(name, math.nan) for name in scores]
-            shown = [
-                f"{round(v, 4) + 0.0:.4f}" if ScoreName.read(n).score == "r2" else f"{v:.4g}"
-                for n, v in zip(scores, values, strict=True)
-            ]
-            table.add_row(who, *("" if text == "nan" else text for text in shown))
         words = f"\nAccuracy on {evaluation.n:,} rows ({evaluation.method.words}):"
         say.print(words, style="bold", soft_wrap=True)
-        say.print(table)
+        _say_scores(say, evaluation.scores, model.target_names_)
     say.print()
-    say_lines(say, str(model.diagnostics_).split("\n"))
+    say_lines(say, map(in_flags, str(model.diagnostics_).split("\n")))
 
 
 def say_lines(say: Console, lines: Iterable[str]) -> None:

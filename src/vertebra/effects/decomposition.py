@@ -6,18 +6,23 @@ sum of sub-networks, each is evaluated on a grid of its own cluster only (Theore
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, cast, overload
 
 import numpy as np
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
 from vertebra.effects.effect import Effect, Local
 from vertebra.effects.grid import NODES, Axis, axes_of, components, outer, product, subsets
+from vertebra.effects.members import EnsembleSource, LaplaceSource
 from vertebra.effects.pieces import FittedEstimator, NetworkSource, Pieces, Source
+from vertebra.inference.arguments import as_networks
+from vertebra.inference.laplace import LinearisedLaplace
 from vertebra.networks.network import Network
 from vertebra.tables.schema import TableLike
 from vertebra.terms.term import Term
 
+# What can be taken apart.
+Decomposed = Network | Sequence[Network] | LinearisedLaplace | FittedEstimator
 # A cluster's grid larger than this is sampled instead: a round number, some seconds of a network's evaluations.
 MAX_GRID = 200_000
 # Points at rows, times nodes of the other inputs, that are made at once: a round number that bounds memory.
@@ -29,8 +34,9 @@ N_SAMPLED, SAMPLED_ORDER = 512, 2
 N_DRAWS, N_NETWORK_DRAWS = 1000, 200
 
 
+@overload
 def decompose(
-    network: Network | FittedEstimator,
+    network: Decomposed,
     x: TableLike,
     *,
     key: PRNGKeyArray | None = None,
@@ -42,17 +48,48 @@ def decompose(
     points: int | Mapping[int, np.ndarray] | None = None,
     output: int = 0,
     n_draws: int | None = None,
-) -> dict[Term, Effect]:
+) -> dict[Term, Effect]: ...
+@overload
+def decompose(
+    network: Decomposed,
+    x: TableLike,
+    *,
+    key: PRNGKeyArray | None = None,
+    order: int | None = None,
+    terms: Iterable[Term] | None = None,
+    weight: ArrayLike | None = None,
+    baseline: TableLike = None,
+    nodes: int | None = None,
+    points: int | Mapping[int, np.ndarray] | None = None,
+    output: None,
+    n_draws: int | None = None,
+) -> list[dict[Term, Effect]]: ...
+def decompose(
+    network: Decomposed,
+    x: TableLike,
+    *,
+    key: PRNGKeyArray | None = None,
+    order: int | None = None,
+    terms: Iterable[Term] | None = None,
+    weight: ArrayLike | None = None,
+    baseline: TableLike = None,
+    nodes: int | None = None,
+    points: int | Mapping[int, np.ndarray] | None = None,
+    output: int | None = 0,
+    n_draws: int | None = None,
+) -> dict[Term, Effect] | list[dict[Term, Effect]]:
     """Every component of f up to `order` (all there are unless given), strongest first; () is the constant.
 
-    - `network`: any network, whose weights are drawn with `key`; or a fitted estimator, which has a seed of its own.
+    - `network`: any network, whose weights are drawn with `key`; several of one shape, an ensemble or draws of a
+      sampler, which share the draws out evenly; what `vb.linearised_laplace` gives, by draws of f linearised; or a
+      fitted estimator, which has a seed of its own.
     - `x` (n, p) gives the marginals, `weight` (n,) a weight per row, `baseline` (p,) the paper's δ(x⁰): components are
       then differences from that row.
     - `nodes`: points per input that carry the measure: Gauss nodes of the marginal, or all its values where these are
       no more. By default 40, 20, 12 or 8 as the largest cluster reading the input has 1, 2, 3 or 4 inputs.
     - `points`: so many further points between the extremes of each input, to look at; or those of some inputs.
     - `terms`: only these.
-    - `output`: which of several outputs, or latent functions.
+    - `output`: which of several outputs, or latent functions; None for a list of all of them, of the same draws.
     - `n_draws`: 1000 where f is linear in the uncertain weights and a draw costs nothing, else 200.
 
     An estimator takes `x` and `baseline` as tables; inputs are then places of its columns, and points and values those
@@ -68,23 +105,20 @@ def decompose(
     source, table = _source(network)
     if n_draws is None:
         n_draws = N_DRAWS if source.is_linear else N_NETWORK_DRAWS
-    given = _checked(source, table(x), weight, None if baseline is None else table(baseline), output, n_draws)
-    f = source.pieces(output, key, n_draws)
-    axes = axes_of(f.clusters, *given, nodes, points, source.categories)
+    anchor = None if baseline is None else table(baseline)
+    given = _checked(source, table(x), weight, anchor, 0 if output is None else output, n_draws)
     wanted = None if terms is None else {tuple(sorted(term)) for term in terms}
-    parts: dict[Term, list[_Part]] = {}
-    for piece in f.pieces:
-        cluster = f.clusters[piece]
-        inside = None if wanted is None else [t for t in wanted if set(t) <= set(cluster)]
-        if inside is None or inside:
-            for term, part in _parts(f, piece, axes, given, order, inside).items():
-                parts.setdefault(term, []).append(part)
-    effects = [_effect(f, term, own, axes) for term, own in parts.items()]
-    return {e.term: e for e in sorted(effects, key=lambda e: (bool(e.term), -e.strength))}
+    every = range(source.n_outputs) if output is None else [output]
+    found = []
+    for each in every:
+        f = source.pieces(each, key, n_draws)
+        axes = axes_of(f.clusters, *given, nodes, points, source.categories)
+        found.append(_decomposed(f, axes, given, order, wanted))
+    return found if output is None else found[0]
 
 
 def attribute(
-    network: Network | FittedEstimator,
+    network: Decomposed,
     rows: TableLike,
     x: TableLike,
     *,
@@ -138,14 +172,19 @@ def attribute(
     return local
 
 
-def _source(network: Network | FittedEstimator) -> tuple[Source, Callable[[TableLike], Float[np.ndarray, "..."]]]:
+def _source(network: Decomposed) -> tuple[Source, Callable[[TableLike], Float[np.ndarray, "..."]]]:
     """What is taken apart, and how tables become what it reads."""
     if isinstance(network, Network):
         return NetworkSource(network), lambda rows: np.asarray(rows, dtype=float)
+    if isinstance(network, Sequence):
+        return EnsembleSource(tuple(as_networks(network))), lambda rows: np.asarray(rows, dtype=float)
+    if isinstance(network, LinearisedLaplace):
+        return LaplaceSource(network), lambda rows: np.asarray(rows, dtype=float)
     source = network.model_.posterior.source if isinstance(network, FittedEstimator) else None
     if not isinstance(network, FittedEstimator) or source is None:
         raise ValueError(
-            "`network` must be a network, or a fitted estimator whose f is a sum of terms or one network, got "
+            "`network` must be a network, several of one shape, or a fitted estimator whose f is a sum of terms or one "
+            "network, got "
             f"{type(network).__name__}."
         )
     model = network.model_
@@ -171,6 +210,21 @@ class _Part(NamedTuple):
     piece: int
     values: Float[np.ndarray, "leading *grid"]
     error: float
+
+
+def _decomposed(
+    f: Pieces, axes: list[Axis], given: _Measure, order: int | None, wanted: Collection[Term] | None
+) -> dict[Term, Effect]:
+    """The components of one output, strongest first."""
+    parts: dict[Term, list[_Part]] = {}
+    for piece in f.pieces:
+        cluster = f.clusters[piece]
+        inside = None if wanted is None else [t for t in wanted if set(t) <= set(cluster)]
+        if inside is None or inside:
+            for term, part in _parts(f, piece, axes, given, order, inside).items():
+                parts.setdefault(term, []).append(part)
+    effects = [_effect(f, term, own, axes) for term, own in parts.items()]
+    return {e.term: e for e in sorted(effects, key=lambda e: (bool(e.term), -e.strength))}
 
 
 def _parts(

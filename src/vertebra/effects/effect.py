@@ -1,8 +1,10 @@
 """A component of f with its posterior: on a grid or at points, at rows; and the shares of the inputs."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
 from vertebra.effects import notebook
@@ -74,6 +76,30 @@ class Effect(NamedTuple):
         factor = float(np.quantile(worst, level))
         return self.mean - factor * self.sd, self.mean + factor * self.sd
 
+    def table(
+        self, level: float = 0.95, *, names: Sequence[str] | None = None, simultaneous: bool = False
+    ) -> pd.DataFrame:
+        """The columns of `model.effect`: inputs by their `names` (x0, x1, … unless given), mean, sd and a band of f.
+
+        `vb.plot.effect` draws it.
+
+        >>> network = vb.build(vb.additive(3, clusters=[(0, 1), (2,)], depth=1), vb.random_features([1]), key=jr.key(0))
+        >>> effects = vb.decompose(network, np.random.default_rng(0).random((50, 3)), key=jr.key(1))
+        >>> list(effects[0, 1].table().columns)
+        ['x0', 'x1', 'mean', 'sd', 'lower', 'upper']
+        """
+        if not self.axes:
+            raise ValueError(f"The effect of {self.term} has no grid to be shown on: ask for a term of some inputs.")
+        if names is not None and len(names) <= max(self.term):
+            raise ValueError(f"`names` must have one entry per input, more than {max(self.term)}, got {len(names)}.")
+        low, high = self.band(level, simultaneous=simultaneous)
+        grids = np.meshgrid(*(axis.points for axis in self.axes), indexing="ij")
+        labels = [f"x{i}" if names is None else names[i] for i in self.term]
+        columns = [pd.Series(grid.ravel(), name=label) for grid, label in zip(grids, labels, strict=True)]
+        for name, values in (("mean", self.mean), ("sd", self.sd), ("lower", low), ("upper", high)):
+            columns.append(pd.Series(np.ravel(values), name=name))
+        return pd.concat(columns, axis=1)  # side by side and not by name: an input may be called "mean"
+
 
 class Local(NamedTuple):
     """I_T at the given rows: what the term adds to each prediction."""
@@ -81,6 +107,24 @@ class Local(NamedTuple):
     term: Term
     mean: Float[np.ndarray, " n"]
     sd: Float[np.ndarray, " n"]
+
+
+class Sizes(NamedTuple):
+    """How large a component is, draw by draw: its strength, its share of the variance of f, and what of it is its own.
+
+    The share Cov(f_T, f)/Var f is its own part Var f_T/Var f and one through others that it goes together with, which
+    may be negative; shares of all components sum to 1.
+    """
+
+    strength: Float[np.ndarray, " draws"]
+    share: Float[np.ndarray, " draws"]
+    own: Float[np.ndarray, " draws"]
+
+
+def sizes_apart(strengths: Mapping[Term, Float[np.ndarray, " draws"]]) -> dict[Term, Sizes]:
+    """Of components that do not go together: the variance of f is the sum of their squares, draw by draw."""
+    variance = np.maximum(sum((s**2 for s in strengths.values()), start=np.zeros(())), 1e-300)
+    return {term: Sizes(s, s**2 / variance, s**2 / variance) for term, s in strengths.items()}
 
 
 class Sobol(NamedTuple):

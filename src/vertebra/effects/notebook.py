@@ -13,6 +13,8 @@ from vertebra.terms.term import term_label
 N_TERMS = 8
 TERM_COLUMNS = ("term", "strength", "lower", "upper", "sobol", "probability")
 WIDTH, HEIGHT = 260, 120
+# Numbers of a column under each other; digits of one width, so that they line up.
+RIGHT = ' style="text-align:right;font-variant-numeric:tabular-nums"'
 # Cells of a drawn surface along each input.
 N_CELLS = 24
 
@@ -33,7 +35,8 @@ def answer(
         columns = (effects[name].head(N_TERMS) for name in TERM_COLUMNS)
         rows = "".join(_term_row(*each, largest=largest) for each in zip(*columns, strict=True))
         head = "".join(
-            f"<th>{title}</th>" for title in ("term", "strength", "95 %", "share of the variance of f", "probability")
+            f"<th{'' if title == 'term' else RIGHT}>{title}</th>"
+            for title in ("term", "strength", "95 %", "share of the variance of f", "probability")
         )
         more = f"<div>and {len(effects) - N_TERMS} more</div>" if len(effects) > N_TERMS else ""
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}")
@@ -58,7 +61,7 @@ def _term_row(
         f"{bar} {100.0 * sobol:.1f} %",
         escape(probability_words(probability)),
     ]
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+    return f"<tr><td>{cells[0]}</td>{''.join(f'<td{RIGHT}>{cell}</td>' for cell in cells[1:])}</tr>"
 
 
 def effect(

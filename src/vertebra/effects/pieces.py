@@ -192,7 +192,7 @@ def _subnetworks(network: Network, output: int, key: PRNGKeyArray, n_draws: int)
 
         def features(node: int, points: np.ndarray, pad: bool) -> np.ndarray:
             sub = network.subnetwork(node)
-            values = _by_chunks(lambda columns: _features(sub, columns), points, pad)
+            values = by_chunks(lambda columns: _features(sub, columns), points, pad)
             n_features = len(values) - width
             return np.concatenate([values[:n_features], values[n_features + column :][:1]])
 
@@ -201,13 +201,13 @@ def _subnetworks(network: Network, output: int, key: PRNGKeyArray, n_draws: int)
     drawn = _weights(network, jr.split(fast(key), n_draws))
 
     def at_draws(node: int, points: np.ndarray, pad: bool) -> np.ndarray:
-        sub, levels = network.subnetwork(node), skeleton.ancestors(node)[1:]
-        return _by_chunks(lambda columns: _at_draws(sub, drawn, levels, columns, column), points, pad)
+        sub, levels = network.subnetwork(node), network.ancestor_blocks(node)
+        return by_chunks(lambda columns: _at_draws(sub, drawn, levels, columns, column), points, pad)
 
     return DrawnTerms(*about, at_draws)
 
 
-def _by_chunks(
+def by_chunks(
     of: Callable[[Float[Array, "k n"]], Float[Array, "leading n"]], points: Float[np.ndarray, "n k"], pad: bool
 ) -> Float[np.ndarray, "leading n"]:
     chunks = []

@@ -11,26 +11,23 @@ from typing import NamedTuple, Protocol, cast, runtime_checkable
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from vertebra.effects.decomposition import N_DRAWS, N_NETWORK_DRAWS, attribute, decompose
-from vertebra.effects.effect import Effect, Local
+from vertebra.effects.effect import Effect, Local, Sizes, sizes_apart
+from vertebra.effects.ensemble import Matrix, Outputs, Remainder
 from vertebra.effects.pieces import FittedEstimator, NetworkSource, Source, TermsSource
 from vertebra.inference.draws import moments, sample
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_double_precision
-from vertebra.tables.column import UNSEEN
-from vertebra.tables.encoding import Encoding
 from vertebra.terms.block import network_of
+from vertebra.terms.components import Components
+from vertebra.terms.joint import Measure
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import Term
 
-# Rows that an ensemble works on at once: a round number that bounds memory.
-CHUNK = 16384
-
-Matrix = Float[np.ndarray, "n p"]
-Outputs = Float[np.ndarray, "n outputs"]
 Row = Float[np.ndarray, " p"]
+Points = Sequence[Float[np.ndarray, " n"]]
 
 
 @runtime_checkable
@@ -60,7 +57,7 @@ class Posterior(Protocol):
     @property
     def arrays(self) -> dict[str, np.ndarray]: ...
     @property
-    def remainder(self) -> "Remainder | None": ...
+    def remainder(self) -> Remainder | None: ...
     @property
     def source(self) -> Source | None:
         """What can be taken apart: all but the remainder, and of networks that are averaged nothing."""
@@ -79,17 +76,24 @@ class Posterior(Protocol):
 
 @runtime_checkable
 class PosteriorOfTerms(Posterior, Protocol):
-    """The posterior of an f that is taken apart, under the marginals of its fit, or as differences from a row."""
+    """The posterior of an f that is taken apart, under a measure that it has, or as differences from a row."""
 
-    def strengths(self, output: int, baseline: Row | None) -> dict[Term, Float[np.ndarray, " draws"]]:
-        """Draws of ‖I_T‖₂, of every term that there is."""
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """What its components can be averages over, the usual one first; with a baseline none counts."""
         ...
 
-    def curve(self, term: Term, points: Sequence[Float[np.ndarray, " n"]], output: int, baseline: Row | None) -> Effect:
-        """I_T at points: a column of values per input of the term."""
+    def sizes(self, output: int, baseline: Row | None, measure: Measure) -> dict[Term, Sizes]:
+        """Draws of ‖f_T‖₂ and of shares, of every term that there is."""
         ...
 
-    def local(self, x: Matrix, output: int, baseline: Row | None, *, with_sd: bool = False) -> dict[Term, Local]:
+    def curve(self, term: Term, points: Points, output: int, baseline: Row | None, measure: Measure) -> Effect:
+        """f_T at points: a column of values per input of the term."""
+        ...
+
+    def local(
+        self, x: Matrix, output: int, baseline: Row | None, measure: Measure, *, with_sd: bool = False
+    ) -> dict[Term, Local]:
         """What each term adds at rows, () the constant; without `with_sd` its sd is not worked out, and NaN."""
         ...
 
@@ -102,7 +106,7 @@ class TermsPosterior(NamedTuple):
 
     terms: SumOfTerms
     seed: int
-    remainder: "Remainder | None" = None
+    remainder: Remainder | None = None
 
     kind, scheme, widths, networks = "terms", "auto", (), ()
     options = MappingProxyType({})
@@ -131,21 +135,61 @@ class TermsPosterior(NamedTuple):
         ours = self.terms.sample(x, n_draws, np.random.default_rng(seed))
         return ours if self.remainder is None else self.remainder.sample(x, ours, seed)
 
-    def strengths(self, output: int, baseline: Row | None) -> dict[Term, Float[np.ndarray, " draws"]]:
-        coefficients = self.terms.weights(output).draw(N_DRAWS, self._rng(output))
-        parts = [self.terms.part(term, baseline) for term in self.terms.terms(baseline)]
-        found = {part.term: self.terms.strengths(part, coefficients) for part in parts}
-        if self.remainder is not None and self.remainder.share[output] > 0.0:
-            found[self.remainder.everything] = self.remainder.sizes[:, output]
-        return found
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        return (Measure.PRODUCT,) if self.terms.joint is None else (Measure.DATA, Measure.PRODUCT)
 
-    def curve(self, term: Term, points: Sequence[Float[np.ndarray, " n"]], output: int, baseline: Row | None) -> Effect:
-        part = self.terms.part(term, baseline)
-        values = self.terms.weights(output).at(self.terms.at(part, points) @ part.lift)
-        # the draws of `strengths`, at these points alone
+    def _components(self, baseline: Row | None, measure: Measure) -> Components | None:
+        """The components under the joint distribution of the rows, if these are what is asked for."""
+        joint = self.terms.joint
+        return (
+            None
+            if joint is None or baseline is not None or measure is not Measure.DATA
+            else Components(self.terms, joint)
+        )
+
+    def sizes(self, output: int, baseline: Row | None, measure: Measure) -> dict[Term, Sizes]:
+        coefficients = self.terms.weights(output).draw(N_DRAWS, self._rng(output))
+        remainder = self.remainder if self.remainder is not None and self.remainder.share[output] > 0.0 else None
+        if (components := self._components(baseline, measure)) is None:
+            parts = [self.terms.part(term, baseline) for term in self.terms.terms(baseline)]
+            found = {part.term: self.terms.strengths(part, coefficients) for part in parts}
+            if remainder is not None:
+                found[remainder.everything] = remainder.sizes[:, output]
+            return sizes_apart(found)
+        squares = components.scattered(components.squares(coefficients), output, self._rng(output, 1))
+        if remainder is not None:
+            squares[remainder.everything] = remainder.sizes[:, output] ** 2, remainder.sizes[:, output] ** 2
+        variance = np.maximum(sum((both for _, both in squares.values()), start=np.zeros(())), 1e-300)
+        return {t: Sizes(np.sqrt(own), both / variance, own / variance) for t, (own, both) in squares.items()}
+
+    def curve(self, term: Term, points: Points, output: int, baseline: Row | None, measure: Measure) -> Effect:
+        if (components := self._components(baseline, measure)) is not None:
+            values = components.values(term, points, output)
+        else:
+            part = self.terms.part(term, baseline)
+            values = self.terms.weights(output).at(self.terms.at(part, points) @ part.lift)
+        # the draws of `sizes`, at these points alone
         return Effect(term, (), values.mean, values.sd, values.draws(N_DRAWS, self._rng(output)))
 
-    def local(self, x: Matrix, output: int, baseline: Row | None, *, with_sd: bool = False) -> dict[Term, Local]:
+    def local(
+        self, x: Matrix, output: int, baseline: Row | None, measure: Measure, *, with_sd: bool = False
+    ) -> dict[Term, Local]:
+        if (components := self._components(baseline, measure)) is not None:
+            result = {t: self._local_component(components, t, x, output, with_sd) for t in ((), *self.terms.terms())}
+        else:
+            result = self._local_parts(x, output, baseline, with_sd)
+        if self.remainder is not None and self.remainder.share[output] > 0.0:
+            self._add_remainder(self.remainder, result, x, output, baseline)
+        return result
+
+    def _local_component(self, components: Components, term: Term, x: Matrix, output: int, with_sd: bool) -> Local:
+        # of this prediction: the averages that its parts are differences from are those of the fit, and known
+        weights, rows = components.weights(term, output), components.at(term, [x[:, i] for i in term])
+        mean, sd = rows @ weights.mean, weights.at(rows).sd if with_sd else np.full(len(rows), np.nan)
+        return Local(term, np.broadcast_to(mean, len(x)), np.broadcast_to(sd, len(x)))
+
+    def _local_parts(self, x: Matrix, output: int, baseline: Row | None, with_sd: bool) -> dict[Term, Local]:
         weights = self.terms.weights(output)
         constant = weights.at(self.terms.part((), baseline).lift.sum(axis=0, keepdims=True))
         result: dict[Term, Local] = {(): Local((), np.full(len(x), constant.mean), np.full(len(x), constant.sd))}
@@ -157,12 +201,10 @@ class TermsPosterior(NamedTuple):
                 result[term] = Local(term, values.mean, values.sd)
             else:
                 result[term] = Local(term, rows @ (part.lift @ weights.mean), np.full(len(x), np.nan))
-        if self.remainder is not None and self.remainder.share[output] > 0.0:
-            self._add_remainder(self.remainder, result, x, output, baseline)
         return result
 
     def _add_remainder(
-        self, remainder: "Remainder", result: dict[Term, Local], x: Matrix, output: int, baseline: Row | None
+        self, remainder: Remainder, result: dict[Term, Local], x: Matrix, output: int, baseline: Row | None
     ) -> None:
         mean, sd = remainder.part(x, *self.terms.moments(x), output)
         if baseline is not None:
@@ -171,8 +213,8 @@ class TermsPosterior(NamedTuple):
             mean, result[()] = mean - at, result[()]._replace(mean=result[()].mean + at)
         result[remainder.everything] = Local(remainder.everything, mean, sd)
 
-    def _rng(self, output: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, output])
+    def _rng(self, output: int, *more: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, output, *more])
 
 
 class NetworkPosterior(NamedTuple):
@@ -220,11 +262,17 @@ class NetworkPosterior(NamedTuple):
         with jax.enable_x64(True):
             return np.asarray(sample(in_double_precision(self.network), x, key=jr.key(seed), n_draws=n_draws))
 
-    def strengths(self, output: int, baseline: Row | None) -> dict[Term, Float[np.ndarray, " draws"]]:
-        effects = decompose(self.network, self.rows, key=jr.key(self.seed), baseline=baseline, output=output)
-        return {term: effect.strengths for term, effect in effects.items() if term}
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        return (Measure.PRODUCT,)
 
-    def curve(self, term: Term, points: Sequence[Float[np.ndarray, " n"]], output: int, baseline: Row | None) -> Effect:
+    def sizes(self, output: int, baseline: Row | None, measure: Measure = Measure.PRODUCT) -> dict[Term, Sizes]:
+        effects = decompose(self.network, self.rows, key=jr.key(self.seed), baseline=baseline, output=output)
+        return sizes_apart({term: effect.strengths for term, effect in effects.items() if term})
+
+    def curve(
+        self, term: Term, points: Points, output: int, baseline: Row | None, measure: Measure = Measure.PRODUCT
+    ) -> Effect:
         distinct, places = zip(*(np.unique(p, return_inverse=True) for p in points), strict=True)
         effect = decompose(
             self.network,
@@ -240,7 +288,15 @@ class NetworkPosterior(NamedTuple):
         index = tuple(own[place.ravel()] for own, place in zip(shown, places, strict=True))
         return Effect(term, (), effect.mean[index], effect.sd[index], effect.draws[(slice(None), *index)], effect.error)
 
-    def local(self, x: Matrix, output: int, baseline: Row | None, *, with_sd: bool = False) -> dict[Term, Local]:
+    def local(
+        self,
+        x: Matrix,
+        output: int,
+        baseline: Row | None,
+        measure: Measure = Measure.PRODUCT,
+        *,
+        with_sd: bool = False,
+    ) -> dict[Term, Local]:
         with jax.enable_x64(True):
             return attribute(
                 in_double_precision(self.network),
@@ -252,116 +308,6 @@ class NetworkPosterior(NamedTuple):
                 n_draws=N_NETWORK_DRAWS,
                 with_sd=with_sd,
             )
-
-
-class EnsemblePosterior(NamedTuple):
-    """Networks that are averaged; the doubt about f is their disagreement, times a factor."""
-
-    networks: tuple[Network, ...]
-    factor: Float[np.ndarray, " outputs"]
-    seed: int
-    scheme: str
-    widths: tuple[int, ...]  # d¹, …, d^L
-    options: Mapping[str, object] = MappingProxyType({})  # of the scheme
-
-    kind, terms, remainder, source = "ensemble", None, None, None
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {"factor": self.factor}
-
-    @property
-    def n_outputs(self) -> int:
-        return self.networks[0].n_outputs
-
-    def mean(self, x: Matrix) -> Outputs:
-        return self.moments(x)[0]
-
-    def moments(self, x: Matrix) -> tuple[Outputs, Outputs]:
-        parts = [self._moments(x[start : start + CHUNK]) for start in range(0, max(len(x), 1), CHUNK)]
-        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return mean, variance
-
-    def _moments(self, x: Matrix) -> tuple[Outputs, Outputs]:
-        means, variances = self.members(x)
-        return means.mean(axis=0), self.factor * (variances.mean(axis=0) + means.var(axis=0, ddof=1))
-
-    def members(
-        self, x: Matrix
-    ) -> tuple[Float[np.ndarray, "members n outputs"], Float[np.ndarray, "members n outputs"]]:
-        """What each says of f, mean and variance."""
-        with jax.enable_x64(True):
-            parts = [moments(in_double_precision(member), x, key=jr.key(self.seed)) for member in self.networks]
-            means, variances = (np.stack([np.asarray(each) for each in part]) for part in zip(*parts, strict=True))
-        return means, np.maximum(variances, 0.0)
-
-    def sample(self, x: Matrix, n_draws: int, seed: int) -> Float[np.ndarray, "draws n outputs"]:
-        """Draws of members in a random order, as far from the mean as the factor says."""
-        rng = np.random.default_rng(seed)
-        order = rng.permutation(len(self.networks))
-        with jax.enable_x64(True):
-            networks = [in_double_precision(self.networks[i]) for i in order]
-            draws = np.asarray(sample(networks, x, key=jr.key(seed), n_draws=n_draws))
-        mean = self.mean(x)
-        # the variance of M members about their own mean is short of its expectation by a share of 1/M
-        stretch = np.sqrt(self.factor * len(order) / (len(order) - 1.0))
-        return (mean + stretch * (draws - mean))[rng.permutation(n_draws)]
-
-
-class Remainder(NamedTuple):
-    """α(G − A): a share of what networks G over all inputs say otherwise than the terms A.
-
-    Of a row with a level or a gap that was not there at fit, networks know nothing, and say so less than terms do: it
-    has no remainder.
-    """
-
-    networks: EnsemblePosterior
-    encoding: Encoding  # from what the terms read to what the networks read
-    share: Float[np.ndarray, " outputs"]  # α
-    sizes: Float[np.ndarray, "draws outputs"]  # draws of its strength
-    probability: Float[np.ndarray, " outputs"]  # that there is one
-    had_gaps: Bool[np.ndarray, " p"]  # the inputs, at fit
-
-    @property
-    def everything(self) -> Term:
-        """The remainder as a term: all inputs."""
-        return tuple(range(len(self.encoding.gaps)))
-
-    @property
-    def size(self) -> Float[np.ndarray, " outputs"]:
-        """The root of its mean square."""
-        return np.sqrt(np.mean(self.sizes**2, axis=0))
-
-    def shares(self, x: Matrix) -> Outputs:
-        """α, row by row."""
-        is_category = np.array([table is not None for table in self.encoding.tables])
-        strange = (np.isnan(x) & ~self.had_gaps) | ((x == UNSEEN) & is_category)
-        return np.where(strange.any(axis=1)[:, None], 0.0, self.share)
-
-    def mean(self, x: Matrix, ours: Outputs) -> Outputs:
-        """A + α(G − A), from A."""
-        return ours + self.shares(x) * (self.networks.mean(self.encoding(x)) - ours)
-
-    def moments(self, x: Matrix, ours: Outputs, doubt: Outputs) -> tuple[Outputs, Outputs]:
-        """Mean and variance of A + α(G − A), from those of A."""
-        theirs, other = self.networks.moments(self.encoding(x))
-        share = self.shares(x)
-        return ours + share * (theirs - ours), (1.0 - share) ** 2 * doubt + share**2 * other
-
-    def sample(
-        self, x: Matrix, ours: Float[np.ndarray, "draws n outputs"], seed: int
-    ) -> Float[np.ndarray, "draws n outputs"]:
-        """Draws of A + α(G − A), from draws of A."""
-        theirs = self.networks.sample(self.encoding(x), len(ours), seed)
-        return ours + self.shares(x) * (theirs - ours)
-
-    def part(
-        self, x: Matrix, ours: Outputs, doubt: Outputs, output: int
-    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """Mean and sd of α(G − A), from the moments of A."""
-        theirs, other = self.networks.moments(self.encoding(x))
-        share = self.shares(x)[:, output]
-        return share * (theirs - ours)[:, output], share * np.sqrt(doubt + other)[:, output]
 
 
 def as_network(estimator: FittedEstimator) -> Network:

@@ -24,6 +24,18 @@ class Classifier(ClassifierMixin, Estimator):
         """
         return self._fitted().probabilities(X)
 
+    def predict_proba_interval(self, X: TableLike, level: float = 0.95) -> Float[np.ndarray, "n 2 classes"]:
+        """Lower and upper limits of P(class | X), (n, 2, classes): how sure the model is of its probabilities.
+
+        They are of the probability itself, which more rows would narrow, and not of y.
+
+        >>> limits = model.predict_proba_interval(data.x, level=0.9)
+        >>> probability = model.predict_proba(data.x)
+        >>> limits.shape, bool(np.mean((limits[:, 0] < probability) & (probability < limits[:, 1])) > 0.99)
+        ((400, 2, 2), True)
+        """
+        return self._fitted().probability_interval(X, level)
+
     def predict_f(self, X: TableLike) -> tuple[Shaped, Shaped]:
         """Mean and sd of f on the logit scale, (n,) or (n, classes); the terms of `eval_terms` sum to the mean.
 

@@ -12,10 +12,11 @@ from sklearn.exceptions import NotFittedError
 from vertebra.effects.notebook import answer
 from vertebra.files.archive import save
 from vertebra.machine.checks import check_count, seed_of
-from vertebra.models.diagnostics import Diagnostics
 from vertebra.models.evaluation import Evaluation
+from vertebra.models.findings import Diagnostics
 from vertebra.models.model import Model
 from vertebra.models.settings import InputLike, Settings
+from vertebra.models.summary import Summary, summary
 from vertebra.tables.schema import Schema, TableLike
 from vertebra.terms.term import Term
 
@@ -78,6 +79,14 @@ class Estimator(BaseEstimator):
                 "using this estimator."
             )
         return self.model_
+
+    def summary(self, level: float = 0.95) -> Summary:
+        """The fit in print: accuracy, noise, every term with an interval of its strength, and the verdict.
+
+        >>> str(model.summary()).splitlines()[2].startswith("target:  y")
+        True
+        """
+        return summary(self._fitted(), level)
 
     def marginal(self, name: InputLike) -> pd.DataFrame:
         """How the values of an input were spread at fit: lower, upper, share of bins, or level, share.

@@ -1,20 +1,31 @@
 """Estimators from files."""
 
 import os
+from collections.abc import Collection
+from typing import Any, overload
 
 from vertebra.estimators.additive import AdditiveClassifier, AdditiveRegressor
 from vertebra.estimators.estimator import Estimator
 from vertebra.estimators.skeleton import SkeletonClassifier, SkeletonRegressor
-from vertebra.files import archive
+from vertebra.files import archive, built
+from vertebra.likelihoods import Likelihood
+from vertebra.machine import file
 from vertebra.machine.file import BadFile
+from vertebra.networks.network import Network
 
 KINDS: dict[str, type[Estimator]] = {
     kind.__name__: kind for kind in (AdditiveRegressor, AdditiveClassifier, SkeletonRegressor, SkeletonClassifier)
 }
 
 
-def load(path: str | os.PathLike[str]) -> Estimator:
+@overload
+def load(path: str | os.PathLike[str]) -> Any: ...
+@overload
+def load(path: str | os.PathLike[str], *, classes: Collection[type]) -> tuple[Network, Likelihood]: ...
+def load(path: str | os.PathLike[str], *, classes: Collection[type] = ()) -> Estimator | tuple[Network, Likelihood]:
     """The estimator that `save` wrote; also from the folder that `vertebra fit` wrote.
+
+    Or the network and the likelihood that `vb.save` wrote; `classes` are those of your own that the file may name.
 
     Runs no code of the file's: anything odd about it is refused with `BadFile`.
 
@@ -23,6 +34,10 @@ def load(path: str | os.PathLike[str]) -> Estimator:
     >>> vb.load("model.vertebra").clusters_
     [('x3',), ('x0', 'x1')]
     """
+    if file.kind_of(path) == built.KIND:
+        return built.load(path, classes)
+    if classes:
+        raise ValueError(f"`classes` go with the file of a network, got one of an estimator, {os.fspath(path)!r}.")
     model, params = archive.load(path, {name: kind._get_param_names() for name, kind in KINDS.items()})
     try:
         estimator = KINDS[model.kind](**params)

@@ -68,8 +68,9 @@ class SkeletonRegressor(Regressor, _Skeleton):
         "random_features", a Gaussian process by random features. Or the name of a scheme, as for `AdditiveRegressor`.
     widths : sequence of int, optional
         Of the layers below the top.
-    likelihood : {"auto", "gaussian", "student_t", "heteroscedastic", "poisson"}
-        "auto": of the ensemble normal or heavy tails, as rows left out ask for; else "gaussian".
+    likelihood : {"auto", "gaussian", "student_t", "heteroscedastic", "poisson", "negative_binomial", "counts"}
+        "auto": of the ensemble normal or heavy tails, as rows left out ask for; else "gaussian". "counts" is
+        "negative_binomial".
     n_steps : int, optional
         Of training; by default 2000, and of the ensemble 60 passes over the rows, but at least 5000 and at most 20000.
     conformal, feature_types, missing_values, weights, early_stopping, time_budget, checkpoint, random_state, verbose

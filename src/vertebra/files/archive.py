@@ -32,12 +32,14 @@ from vertebra.files.parts import (
 from vertebra.files.posteriors import posterior_from, posterior_state
 from vertebra.likelihoods import (
     Likelihood,
+    NegativeBinomial,
     Poisson,
 )
 from vertebra.machine import claims
 from vertebra.machine.claims import FINITE, TINY, Arrays
 from vertebra.machine.file import BadFile, Record, read, write
 from vertebra.models.model import Found, Model
+from vertebra.models.settings import COUNTS
 from vertebra.models.target import Target
 from vertebra.tables.column import UNSEEN
 from vertebra.tables.schema import Schema
@@ -153,8 +155,8 @@ def _target_in(
     # a million sds of y are still a number
     scale = arrays.take("y_scale", k, low=TINY, high=1e-6 * FINITE)
     likelihood = likelihood_from(header["likelihood"], arrays, k)
-    is_poisson, asked = isinstance(likelihood, Poisson), params.get("likelihood", "auto") == "poisson"
-    claims.demand(asked == is_poisson, "the likelihood", "that of the params", is_poisson)
+    is_count, asked = isinstance(likelihood, Poisson | NegativeBinomial), params.get("likelihood", "auto") in COUNTS
+    claims.demand(asked == is_count, "the likelihood", "that of the params", is_count)
     conformal = None
     if "conformal" in arrays:
         conformal = claims.rising(arrays.take("conformal", None, k, low=0.0, high=FINITE), "conformal")

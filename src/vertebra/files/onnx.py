@@ -15,6 +15,7 @@ from types import ModuleType
 import numpy as np
 import pandas as pd
 from jaxtyping import ArrayLike, Float
+from scipy.special import ndtri
 
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, StudentT
 from vertebra.likelihoods.predictive import Predictive
@@ -32,7 +33,10 @@ from vertebra.terms.term import term_label
 # The operators' versions: of those needed, onnxruntime lacks Asinh alone in double precision.
 OPSET, ML_OPSET = 18, 2
 # The outputs beside those of terms.
-_OUTPUTS = ("mean", "sd", "probabilities", "intercept")
+_LIMITS = ("probabilities_lower", "probabilities_upper")
+_OUTPUTS = ("mean", "sd", "probabilities", *_LIMITS, "intercept")
+# That of the limits.
+LEVEL = 0.95
 # How text may write what is missing, and booleans: the schema says what it makes of each.
 _WORDS = (*sorted(MISSING_WORDS), *BOOLEAN_WORDS)
 _LARGEST = float(np.finfo(np.float64).max)
@@ -59,7 +63,8 @@ def to_onnx(model: Model, path: str | os.PathLike[str]) -> None:
     - `mean`: of y in its units; of a classifier, f on the logit scale.
     - `sd`: of y, the noise and the uncertainty of f together; of a classifier, that of f.
     - `probabilities`, of a classifier: a column per class, in the order of the metadata `classes`.
-    - `intercept`, and `term: a`, `term: a × b` as `eval_terms` has them: together they sum to `mean`.
+    - `probabilities_lower`, `probabilities_upper`, of two classes: 95 % limits, as `predict_proba_interval` has them.
+    - `intercept`, and `term: a`, `term: a × b` as `eval_terms(measure="product")` has them: they sum to `mean`.
     """
     checked = _checked(model)
     try:
@@ -201,6 +206,16 @@ def _write_probabilities(graph: _Graph, standard: Predictive) -> None:
     p = graph("ReduceMean", each, np.array([1]), keepdims=0)
     p = graph("Concat", graph("Sub", 1.0, p), p, axis=1) if k == 1 else p
     graph("Div", p, graph("ReduceSum", p, np.array([1])), output=("probabilities", max(k, 2)))
+    if k == 1:
+        _write_limits(graph)
+
+
+def _write_limits(graph: _Graph) -> None:
+    """Of two classes the probability rises with f: its limits are those of f, mean ± z · sd."""
+    reach = graph("Mul", "sd", float(ndtri(0.5 + 0.5 * LEVEL)))
+    low, high = (graph("Sigmoid", graph(op, "mean", reach)) for op in ("Sub", "Add"))
+    for name, least, most in zip(_LIMITS, (low, high), (high, low), strict=True):
+        graph("Concat", graph("Sub", 1.0, most), least, axis=1, output=(name, 2))
 
 
 def _is_text(column: Column) -> bool:
@@ -236,16 +251,20 @@ def _with_gaps(graph: _Graph, name: str, column: Column) -> str:
     return name
 
 
-def _codes(graph: _Graph, name: str, column: Column) -> str:
-    """The place of each row's level, (N,): after the levels come missing and unseen."""
+def codes_of_words(column: Column) -> dict[str, int]:
+    """The place of the level that a word stands for; after the levels comes missing. Other words are unseen levels."""
     words = list(dict.fromkeys([*map(str, column.levels), *_WORDS]))
     table = pd.DataFrame({column.source: pd.Series(words, dtype=object)})
     read = Schema((column,), (column.source,), True).matrix(table)[:, 0]
     known = {word: code for word, code in zip(words, read, strict=True) if code != UNSEEN}
     known = {str(gap): np.nan for gap in column.missing_values} | known
-    n = len(column.levels)
-    places = [n if np.isnan(code) else int(code) for code in known.values()]
-    given = dict(keys_strings=list(known), values_int64s=places, default_int64=n + 1)
+    return {word: len(column.levels) if np.isnan(code) else int(code) for word, code in known.items()}
+
+
+def _codes(graph: _Graph, name: str, column: Column) -> str:
+    """The place of each row's level, (N,): after the levels come missing and unseen."""
+    known, n = codes_of_words(column), len(column.levels)
+    given = dict(keys_strings=list(known), values_int64s=list(known.values()), default_int64=n + 1)
     return graph("Reshape", graph("LabelEncoder", name, output=None, domain="ai.onnx.ml", **given), np.array([-1]))
 
 

@@ -25,9 +25,10 @@ def predictions(
         probabilities = model.probabilities(x)
         if not proba:
             columns["prediction"] = classes[np.argmax(probabilities, axis=1)]
-        columns |= {
-            f"probability_{label}": values for label, values in zip(classes.tolist(), probabilities.T, strict=True)
-        }
+        limits = np.moveaxis(model.probability_interval(x, level), 0, 2)
+        columns |= {f"probability_{label}": values for label, values in zip(classes, probabilities.T, strict=True)}
+        for name, values in zip(("lower", "upper"), limits, strict=True):
+            columns |= {f"{name}_{label}": own for label, own in zip(classes, values, strict=True)}
     else:
         mean, sd = model.mean_and_sd(x)
         limits = model.interval(x, level)
@@ -46,6 +47,12 @@ def predictions(
             parts = term_columns(model, x, k)
             columns |= {name + behind: parts[name].to_numpy() for name in parts.columns}
     return pd.DataFrame(columns)
+
+
+def with_unread(model: Model, x: pd.DataFrame) -> pd.DataFrame:
+    """The columns of the fit in its order; one that no term reads, and that is not there, is empty."""
+    absent = [name for name in model.schema.sources if name not in x.columns]
+    return x.assign(**dict.fromkeys(absent, np.nan)).loc[:, list(model.schema.sources)]
 
 
 def term_columns(model: Model, x: pd.DataFrame, output: int) -> pd.DataFrame:

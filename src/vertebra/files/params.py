@@ -13,12 +13,18 @@ from vertebra.networks.skeleton import Skeleton
 # Arguments that say something of some inputs.
 BY_INPUT = ("feature_types", "monotone")
 # What files of 0.1 do not know: they hold it where it is given, so that others stay as they were.
-LATER = ("missing_values", "monotone")
+LATER = ("missing_values", "monotone", "evaluation", "class_weight")
+# Those of them whose usual value is not nothing.
+USUAL = {"evaluation": "auto"}
 
 
 def params_state(params: Mapping[str, object]) -> Record:
     """The constructor's arguments as JSON: groups as lists, a skeleton as its text, a generator as none."""
-    params = {name: value for name, value in params.items() if value is not None or name not in LATER}
+    params = {
+        name: value
+        for name, value in params.items()
+        if name not in LATER or (value is not None and not (name in USUAL and value == USUAL[name]))
+    }
     if params.get("skeleton") is not None:
         params["skeleton"] = str(params["skeleton"])
     if isinstance(clusters := params.get("clusters"), Iterable):
@@ -30,6 +36,8 @@ def params_state(params: Mapping[str, object]) -> Record:
             params[name] = list(kinds)
     if params.get("missing_values") is not None:
         params["missing_values"] = _listed(params["missing_values"])
+    if isinstance(by_class := params.get("class_weight"), Mapping):
+        params["class_weight"] = {"pairs": [[plain(label), plain(weight)] for label, weight in by_class.items()]}
     if isinstance(widths := params.get("widths"), Iterable):
         params["widths"] = [int(width) for width in widths]
     params = {k: plain(v) for k, v in params.items()}
@@ -41,7 +49,7 @@ def params_from(names: Sequence[str], value: object) -> Record:
     params = dict(claims.record(value, "params", (), names))
     for name in ("conformal", "warm_start", "remainder", "early_stopping"):
         claims.flag(params.get(name, False), f"params.{name}")
-    for name in ("scheme", "structure", "likelihood"):
+    for name in ("scheme", "structure", "likelihood", "evaluation"):
         claims.text(params.get(name, ""), f"params.{name}")
     if "likelihood" in params:
         claims.one_of(params["likelihood"], "params.likelihood", NOISES)
@@ -64,6 +72,8 @@ def params_from(names: Sequence[str], value: object) -> Record:
             claims.listed(given, what)
     if params.get("missing_values") is not None:
         params["missing_values"] = _gaps(params["missing_values"])
+    if params.get("class_weight") is not None:
+        params["class_weight"] = _by_class(params["class_weight"])
     for name in ("n_steps", "n_subnetworks", "time_budget"):
         is_number = params.get(name) is None or type(params[name]) in (int, float)
         claims.demand(is_number, f"params.{name}", "a number or nothing", params.get(name))
@@ -95,6 +105,20 @@ def _gaps(value: object) -> object:
     for name, own in pairs:
         claims.demand(isinstance(name, str | int) and not isinstance(own, dict), what, "values by column", name)
     return {name: _gaps(own) for name, own in pairs}
+
+
+def _by_class(value: object) -> object:
+    """Weights of classes: a word, or pairs of a class and its weight."""
+    what = "params.class_weight"
+    if not isinstance(value, dict):
+        return claims.text(value, what)
+    pairs = claims.listed(claims.record(value, what, ("pairs",))["pairs"], what)
+    found = {}
+    for label, weight in (claims.listed(pair, what, 2) for pair in pairs):
+        is_known = isinstance(label, str | int | float) and type(weight) in (int, float)
+        claims.demand(is_known, what, "numbers by class", label)
+        found[label] = weight
+    return found
 
 
 def plain(value: object) -> object:

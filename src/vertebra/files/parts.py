@@ -16,6 +16,7 @@ from vertebra.likelihoods import (
     Gaussian,
     HeteroscedasticGaussian,
     Likelihood,
+    NegativeBinomial,
     Poisson,
     StudentT,
 )
@@ -23,16 +24,16 @@ from vertebra.machine import claims
 from vertebra.machine.claims import FINITE, TINY, Arrays
 from vertebra.machine.control import Ended
 from vertebra.machine.file import Record
-from vertebra.models.diagnostics import Diagnostics
-from vertebra.models.evaluation import Evaluation, Linear
+from vertebra.models.evaluation import DECISIONS, Evaluation, Linear
+from vertebra.models.findings import Diagnostics, Finding, Kind, Severity, notes, warnings
 from vertebra.models.scores import METHOD_WORDS, SCORE_WORDS, Method
 from vertebra.tables.encoding import FARTHEST, Encoding
-from vertebra.tables.profile import Marginal, Profile
+from vertebra.tables.profile import Marginal, Plane, Profile
 from vertebra.tables.schema import Schema
-from vertebra.terms.structure import Score, Structure
+from vertebra.terms.structure import Score, Size, Structure, Substitute
 
-# Likelihoods of numbers that have scales.
-SCALED = {kind.__name__: kind for kind in (Gaussian, HeteroscedasticGaussian, StudentT)}
+# Likelihoods of numbers that have scales, or a dispersion, of every target.
+SCALED = {kind.__name__: kind for kind in (Gaussian, HeteroscedasticGaussian, StudentT, NegativeBinomial)}
 LINEAR_ARRAYS = ("gaps", "scale", "coefficients")
 # What y may be classes of; text besides, as wide as its longest class or this many characters.
 CLASS_TYPES = {
@@ -103,28 +104,49 @@ def classes_from(value: object) -> np.ndarray:
 
 def diagnostics_state(found: Diagnostics) -> Record:
     return {
-        "verdict": found.verdict,
-        "notes": list(found.notes),
-        "warnings": list(found.warnings),
+        "findings": [
+            [each.kind.value, each.severity.value, each.words, _json_number(each.quantity), each.remedy]
+            for each in found.findings
+        ],
         "figures": {name: value for name, value in found.figures.items() if math.isfinite(value)},
         **({} if found.ended is None else {"ended": found.ended.value}),
     }
 
 
 def diagnostics_from(value: object) -> Diagnostics:
-    value = claims.record(value, "diagnostics", ("verdict", "notes", "warnings", "figures"), ("ended",))
+    value = claims.record(value, "diagnostics", ("figures",), ("findings", "verdict", "notes", "warnings", "ended"))
     ended = value.get("ended")
     claims.demand(ended in (None, *Ended), "the end of the fit", f"one of {', '.join(Ended)}", ended)
     figures = value["figures"]
     if not isinstance(figures, dict):
         raise claims.unfit("the figures of the diagnostics", "an object", figures)
     return Diagnostics(
-        claims.text(value["verdict"], "the verdict"),
-        tuple(claims.texts(value["notes"], "the notes")),
-        tuple(claims.texts(value["warnings"], "the warnings")),
+        tuple(_findings_from(value)),
         {k: claims.number(v, f"the figure {k[:100]}") for k, v in figures.items()},
         None if ended is None else Ended(ended),
     )
+
+
+def _findings_from(value: Record) -> list[Finding]:
+    """Findings; files of 0.1 have words alone, and a verdict that follows from how many they are."""
+    if "findings" not in value:
+        value = claims.record(value, "diagnostics", ("verdict", "notes", "warnings", "figures"), ("ended",))
+        claims.text(value["verdict"], "the verdict")
+        known = notes(Kind.OTHER, claims.texts(value["notes"], "the notes"))
+        return known + warnings(Kind.OTHER, claims.texts(value["warnings"], "the warnings"))
+    value, found = claims.record(value, "diagnostics", ("findings", "figures"), ("ended",)), []
+    for each in claims.listed(value["findings"], "the findings"):
+        kind, severity, words, quantity, remedy = claims.listed(each, "a finding", 5)
+        found.append(
+            Finding(
+                Kind(claims.one_of(kind, "the kind of a finding", tuple(Kind))),
+                Severity(claims.one_of(severity, "the severity of a finding", tuple(Severity))),
+                claims.text(words, "the words of a finding"),
+                None if quantity is None else claims.number(quantity, "the quantity of a finding"),
+                claims.text(remedy, "the remedy of a finding"),
+            )
+        )
+    return found
 
 
 def profile_state(profile: Profile, arrays: dict[str, np.ndarray]) -> Record:
@@ -135,11 +157,15 @@ def profile_state(profile: Profile, arrays: dict[str, np.ndarray]) -> Record:
             arrays |= {f"profile/{kind}/{i}/edges": marginal.edges, f"profile/{kind}/{i}/shares": marginal.shares}
         record[kind] = [[m.missing, m.middle] for m in marginals]
     arrays["profile/means"] = profile.means
+    for (i, j), plane in profile.pairs.items():
+        arrays |= {f"plane/{i}/{j}/ranges": plane.ranges, f"plane/{i}/{j}/counts": plane.counts}
+    if profile.pairs:
+        record["pairs"] = [[int(i), int(j)] for i, j in profile.pairs]
     return record
 
 
 def profile_from(value: object, arrays: Arrays, schema: Schema, n_targets: int, n_classes: int) -> Profile:
-    kept = claims.record(value, "the profile", ("n_rows", "weight", "inputs", "targets"))
+    kept = claims.record(value, "the profile", ("n_rows", "weight", "inputs", "targets"), ("pairs",))
 
     def marginals(kind: str, n_levels: Sequence[int]) -> tuple[Marginal, ...]:
         found = []
@@ -164,7 +190,17 @@ def profile_from(value: object, arrays: Arrays, schema: Schema, n_targets: int, 
         marginals("inputs", [len(column.levels) for column in schema.columns]),
         marginals("targets", [n_classes] * n_targets),
         arrays.take("profile/means", n_targets, low=-FINITE, high=FINITE),
+        dict(_plane_from(pair, arrays, schema) for pair in claims.listed(kept.get("pairs", []), "the pairs")),
     )
+
+
+def _plane_from(value: object, arrays: Arrays, schema: Schema) -> tuple[tuple[int, int], Plane]:
+    i, j = (claims.whole(k, "an input", 0, len(schema.columns) - 1) for k in claims.listed(value, "a pair", 2))
+    n_levels = len(schema.columns[i].levels), len(schema.columns[j].levels)
+    ranges = claims.rising(arrays.take(f"plane/{i}/{j}/ranges", 2, 2, low=-FARTHEST, high=FARTHEST).T, "a plane").T
+    counts = arrays.take(f"plane/{i}/{j}/counts", n_levels[0] or None, n_levels[1] or None, low=0.0, high=FINITE)
+    claims.demand(min(counts.shape) > 0, f"plane/{i}/{j}/counts", "not empty", counts.shape)
+    return (i, j), Plane(ranges, (bool(n_levels[0]), bool(n_levels[1])), counts)
 
 
 def linear_state(linear: Linear, arrays: dict[str, np.ndarray]) -> list[int]:
@@ -191,11 +227,13 @@ def evaluation_state(seen: Evaluation) -> Record:
         "n": seen.n,
         "scores": {who: {k: _json_number(v) for k, v in own.items()} for who, own in seen.scores.items()},
         "calibration": seen.calibration,
+        # files without any are as they were before there were any
+        **({"decisions": seen.decisions} if seen.decisions else {}),
     }
 
 
 def evaluation_from(value: object, n_targets: int) -> Evaluation:
-    value = claims.record(value, "the evaluation", ("method", "n", "scores", "calibration"))
+    value = claims.record(value, "the evaluation", ("method", "n", "scores", "calibration"), ("decisions",))
     if not isinstance(value["scores"], dict):
         raise claims.unfit("the scores", "an object", value["scores"])
     scores: dict[str, dict[str, float]] = {}
@@ -220,22 +258,33 @@ def evaluation_from(value: object, n_targets: int) -> Evaluation:
     method = claims.text(value["method"], "the method")
     known = {each.value: each for each in Method} | {words: each for each, words in METHOD_WORDS.items()}
     claims.demand(method in known, "the method", f"one of {', '.join(Method)}", method)
-    return Evaluation(known[method], int(seen) if seen.is_integer() else seen, scores, calibration)
+    decided: dict[str, list[float]] = {}
+    if "decisions" in value:
+        kept = claims.record(value["decisions"], "the decisions", ("threshold", *DECISIONS))
+        m = len(claims.listed(kept["threshold"], "the thresholds"))
+        decided = {k: [claims.number(v, "a decision", 0) for v in claims.listed(kept[k], k, m)] for k in kept}
+    return Evaluation(known[method], int(seen) if seen.is_integer() else seen, scores, calibration, decided)
 
 
 def structure_state(structure: Structure) -> Record:
     tests = [
         [list(map(int, t)), s.p_value, max(min(s.log_bayes_factor, 1e300), -1e300)] for t, s in structure.tests.items()
     ]
-    return {
+    state: Record = {
         "terms": [list(map(int, t)) for t in structure.terms],
         "tests": tests,
         "n_candidates": [[k, int(n)] for k, n in structure.n_candidates.items()],
     }
+    sizes = [[list(map(int, t)), *s.size] for t, s in structure.tests.items() if s.size is not None]
+    if sizes:
+        state["sizes"] = sizes
+    if structure.substitutes:
+        state["substitutes"] = [list(each) for each in structure.substitutes]
+    return state
 
 
 def structure_from(value: object, n_inputs: int) -> Structure:
-    value = claims.record(value, "a structure", ("terms", "tests", "n_candidates"))
+    value = claims.record(value, "a structure", ("terms", "tests", "n_candidates"), ("substitutes", "sizes"))
     tests = {}
     for test in claims.listed(value["tests"], "the tests"):
         term, p_value, factor = claims.listed(test, "a test", 3)
@@ -243,13 +292,25 @@ def structure_from(value: object, n_inputs: int) -> Structure:
         tests[term_from(term, n_inputs)] = Score(
             claims.number(p_value, "a p-value", 0, 1 + 1e-9), claims.number(factor, "a Bayes factor")
         )
+    for size in claims.listed(value.get("sizes", []), "the sizes"):
+        term, *numbers = claims.listed(size, "a size", 1 + len(Size._fields))
+        known = term_from(term, n_inputs)
+        claims.demand(known in tests, "a size", "of a term that was tested", known)
+        tests[known] = tests[known]._replace(size=Size(*(claims.number(each, "a size", 0) for each in numbers)))
     counts = claims.listed(value["n_candidates"], "the numbers of candidates")
     counts = [claims.listed(pair, "the numbers of candidates", 2) for pair in counts]
     return Structure(
         tuple(term_from(term, n_inputs) for term in claims.listed(value["terms"], "the terms found")),
         tests,
         {claims.whole(k, "an order"): claims.whole(n, "a number of candidates") for k, n in counts},
+        tuple(_substitute_from(each, n_inputs) for each in claims.listed(value.get("substitutes", []), "substitutes")),
     )
+
+
+def _substitute_from(value: object, n_inputs: int) -> Substitute:
+    one, other, *shares = claims.listed(value, "a substitute", len(Substitute._fields))
+    inputs = [claims.whole(i, "an input of a substitute", 0, n_inputs - 1) for i in (one, other)]
+    return Substitute(*inputs, *(claims.number(each, "a probability of a substitute", 0, 1 + 1e-9) for each in shares))
 
 
 def term_from(value: object, n_inputs: int) -> tuple[int, ...]:
@@ -282,6 +343,6 @@ def likelihood_from(value: object, arrays: Arrays, n_targets: int, n_classes: in
     return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(leaf) for leaf in leaves])
 
 
-def _json_number(value: float) -> float | None:
+def _json_number(value: float | None) -> float | None:
     """JSON has neither NaN nor infinity."""
-    return value if math.isfinite(value) else None
+    return value if value is not None and math.isfinite(value) else None

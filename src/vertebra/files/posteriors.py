@@ -7,18 +7,20 @@ import numpy as np
 from jaxtyping import Int
 
 from vertebra.effects.decomposition import N_DRAWS
-from vertebra.effects.posterior import EnsemblePosterior, NetworkPosterior, Posterior, Remainder, TermsPosterior
+from vertebra.effects.ensemble import EnsemblePosterior, Remainder
+from vertebra.effects.posterior import NetworkPosterior, Posterior, TermsPosterior
 from vertebra.files.networks import networks_from, networks_state
 from vertebra.files.params import plain
 from vertebra.files.parts import encoding_from, encoding_state, term_from
 from vertebra.machine import claims
-from vertebra.machine.claims import LARGEST, TINY, Arrays
+from vertebra.machine.claims import FINITE, LARGEST, TINY, Arrays
 from vertebra.machine.file import Record
 from vertebra.tables.encoding import FARTHEST, Encoding
 from vertebra.terms.evidence import Basis, Block
 from vertebra.terms.families import Family
 from vertebra.terms.functions import CONSTANT, NEVER_SEEN, SEEN, System, rank_curve
 from vertebra.terms.functions import FARTHEST as MOST_BEYOND
+from vertebra.terms.joint import Joint, below
 from vertebra.terms.sum_of_terms import SumOfTerms
 
 SYSTEM_ARRAYS = ("quantiles", "transform", "knots", "table", "missing", "unseen", "kind", "cost", "offset", "gram")
@@ -26,6 +28,9 @@ REMAINDER_ARRAYS = ("share", "sizes", "probability")
 SYSTEM_NUMBERS = ("n_levels", "low", "width", "observed")
 # What files of 0.1 do not have, of systems whose last function grows beyond the range.
 LATER_ARRAYS, LATER_NUMBERS = ("family", "cell"), ("is_discrete",)
+
+# No mean of products of functions, nor weight of one in place of another, is so large: squares are far from overflow.
+LARGEST_MEAN = 1e30
 
 
 def posterior_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> Record:
@@ -54,6 +59,13 @@ def _terms_out(terms: SumOfTerms, seed: int, arrays: dict[str, np.ndarray]) -> R
         "terms": [list(map(int, block.term)) for block in basis.blocks],
         "n_outputs": terms.n_outputs,
     }
+    if terms.joint is not None:
+        # symmetric: half of it says all
+        arrays["joint"] = terms.joint.gram[np.triu_indices(len(terms.joint.gram))]
+        arrays |= {f"lower/{i}": lower for i, lower in enumerate(terms.joint.lower)}
+        arrays |= {f"scatter/{k}": root for k, root in enumerate(terms.joint.scatter)}
+        arrays |= {f"doubt/{i}": root for i, root in enumerate(terms.joint.doubt)}
+        state["joint_rows"] = terms.joint.n_rows
     return state | {"are_draws": list(terms.are_draws)} if terms.are_draws else state
 
 
@@ -115,7 +127,7 @@ def _hybrid_in(
 
 def _terms_in(value: object, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> TermsPosterior:
     needed = ("kind", "seed", "systems", "terms", "n_outputs")
-    value = claims.record(value, "the sum of terms", needed, ("are_draws",))
+    value = claims.record(value, "the sum of terms", needed, ("are_draws", "joint_rows"))
     claims.demand(value["kind"] == "terms", "the kind of the surface", "terms", value["kind"])
     claims.demand(value["n_outputs"] == n_outputs, "n_outputs", f"{n_outputs}", value["n_outputs"])
     records = claims.listed(value["systems"], "the systems", len(n_levels))
@@ -139,7 +151,29 @@ def _terms_in(value: object, arrays: Arrays, n_levels: Sequence[int], n_outputs:
     if "are_draws" in value:
         listed = claims.listed(value["are_draws"], "are_draws", n_outputs)
         are_draws = tuple(claims.flag(each, "are_draws") for each in listed)
-    return TermsPosterior(SumOfTerms(basis, means, roots, are_draws), claims.whole(value["seed"], "the seed"))
+    joint = _joint_in(basis, arrays, n_outputs, value["joint_rows"]) if "joint_rows" in value else None
+    return TermsPosterior(SumOfTerms(basis, means, roots, are_draws, joint), claims.whole(value["seed"], "the seed"))
+
+
+def _joint_in(basis: Basis, arrays: Arrays, n_outputs: int, n_rows: object) -> Joint:
+    """How columns go together over the rows; its numbers are bounded, so that strengths are far from overflow."""
+    m = basis.n_columns + 1
+    half = arrays.take("joint", m * (m + 1) // 2, low=-LARGEST_MEAN, high=LARGEST_MEAN)
+    gram = np.zeros((m, m))
+    gram[np.triu_indices(m)] = half
+    gram = gram + np.triu(gram, 1).T
+    # sums of weights over their sum: 1 but for rounding
+    claims.demand(abs(gram[0, 0] - 1.0) < 1e-6, "joint", "means over rows, the constant first", gram[0, 0])
+    lower = tuple(
+        arrays.take(f"lower/{k}", len(below(basis, k)), len(block.index), low=-LARGEST_MEAN, high=LARGEST_MEAN)
+        for k, block in enumerate(basis.blocks)
+    )
+    size, most = 2 * len(basis.blocks), LARGEST_MEAN
+    scatter = tuple(arrays.take(f"scatter/{k}", size, size, low=-most, high=most) for k in range(n_outputs))
+    doubt = tuple(
+        arrays.take(f"doubt/{k}", n_outputs, len(lower[k]) - 1, None, low=-most, high=most) for k in range(len(lower))
+    )
+    return Joint(gram, lower, scatter, doubt, claims.number(n_rows, "the rows of the fit", TINY, FINITE))
 
 
 def _system_in(value: object, arrays: Arrays, i: int, n_levels: int) -> System:

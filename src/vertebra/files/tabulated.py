@@ -52,7 +52,7 @@ def to_tables(model: Model, path: str | os.PathLike[str]) -> None:
             "`model` must be linear in its uncertain weights, without a remainder, to be written as tables: fit with "
             '`scheme="auto", remainder=False`, or keep it with `save`.'
         )
-    known = _of_network(model) if posterior.terms is None else _of_terms(posterior.terms)
+    known = _of_network(model) if posterior.terms is None else of_terms(posterior.terms)
     pieces, records, constants = _terms(model, known)
     inputs, arrays = _inputs(model, known, pieces)
     is_mean = isinstance(model.likelihood, Gaussian | StudentT | HeteroscedasticGaussian)
@@ -71,7 +71,7 @@ def to_tables(model: Model, path: str | os.PathLike[str]) -> None:
     put(path, file.getvalue())
 
 
-class _Known(NamedTuple):
+class Known(NamedTuple):
     """E f as sums of products of known functions of one input: of every latent function, coefficients by term."""
 
     functions: list[Callable[[Float[np.ndarray, " m"]], Float[np.ndarray, "m k"]]]  # at values as the model reads them
@@ -80,7 +80,8 @@ class _Known(NamedTuple):
     tensors: list[list[tuple[Term, np.ndarray]]]
 
 
-def _of_terms(terms: SumOfTerms) -> _Known:
+def of_terms(terms: SumOfTerms) -> Known:
+    """E f of a sum of terms, as products of its bases' functions."""
     basis = terms.basis
     tensors = []
     for mean in terms.means:
@@ -89,10 +90,10 @@ def _of_terms(terms: SumOfTerms) -> _Known:
             tensor[tuple(block.index.T)] = mean[1:][place]
         tensors.append(own)
     ranges = [(low, (high - low) or 1.0) for low, high in (system.range for system in basis.systems)]
-    return _Known(list(basis.systems), ranges, [float(mean[0]) for mean in terms.means], tensors)
+    return Known(list(basis.systems), ranges, [float(mean[0]) for mean in terms.means], tensors)
 
 
-def _of_network(model: Model) -> _Known:
+def _of_network(model: Model) -> Known:
     """Sub-networks at nodes: of a number evenly over its range, of levels all that stands for one."""
     columns, p = model.schema.columns, len(model.schema.columns)
     nodes, functions = [], []
@@ -114,7 +115,7 @@ def _of_network(model: Model) -> _Known:
         for output in range(source.n_outputs):
             f = source.pieces(output, None, n_draws=2)
             tensors.append([(f.clusters[k], _at_nodes(f, k, nodes)) for k in f.pieces])
-    return _Known(functions, [(low, high - low) for low, high in model.ranges], [0.0] * source.n_outputs, tensors)
+    return Known(functions, [(low, high - low) for low, high in model.ranges], [0.0] * source.n_outputs, tensors)
 
 
 def _at_nodes(f: Pieces, piece: int, nodes: list[np.ndarray]) -> np.ndarray:
@@ -135,7 +136,7 @@ class _Records(NamedTuple):
     constants: list[float]
 
 
-def _terms(model: Model, known: _Known) -> _Records:
+def _terms(model: Model, known: Known) -> _Records:
     """Every term as few products of functions of one input each."""
     pieces: list[list[Float[np.ndarray, "_ _"]]] = [[] for _ in known.functions]
     records, constants = [], []
@@ -144,7 +145,7 @@ def _terms(model: Model, known: _Known) -> _Records:
         constants.append(model.target.origin(output) + unit * known.constants[latent])
         least = NEGLIGIBLE * float(np.sqrt(sum(np.sum(tensor**2) for _, tensor in tensors)))
         for term, tensor in tensors:
-            parts = _products(tensor, least)
+            parts = products_of(tensor, least)
             if not parts:
                 continue
             at = []
@@ -156,7 +157,7 @@ def _terms(model: Model, known: _Known) -> _Records:
 
 
 def _inputs(
-    model: Model, known: _Known, pieces: list[list[Float[np.ndarray, "_ _"]]]
+    model: Model, known: Known, pieces: list[list[Float[np.ndarray, "_ _"]]]
 ) -> tuple[list[Record], dict[str, np.ndarray]]:
     """What is said of every input, and its functions at steps or levels."""
     inputs, arrays = [], {}
@@ -186,7 +187,7 @@ def _inputs(
     return inputs, arrays
 
 
-def _products(tensor: np.ndarray, least: float) -> list[tuple[Float[np.ndarray, " k"], ...]]:
+def products_of(tensor: np.ndarray, least: float) -> list[tuple[Float[np.ndarray, " k"], ...]]:
     """Vectors whose outer products sum to the tensor, but for parts smaller than `least`."""
     if tensor.ndim == 1:
         return [(tensor,)] if float(np.linalg.norm(tensor)) > least else []
@@ -194,12 +195,12 @@ def _products(tensor: np.ndarray, least: float) -> list[tuple[Float[np.ndarray, 
     found = []
     for vector, size, rest in zip(left.T, sizes, right, strict=True):
         if size > least:
-            found += [(vector, *others) for others in _products(size * rest.reshape(tensor.shape[1:]), least)]
+            found += [(vector, *others) for others in products_of(size * rest.reshape(tensor.shape[1:]), least)]
     return found
 
 
 def _table(
-    model: Model, known: _Known, i: int, pieces: list[Float[np.ndarray, "_ _"]]
+    model: Model, known: Known, i: int, pieces: list[Float[np.ndarray, "_ _"]]
 ) -> tuple[float, float, np.ndarray]:
     """The lowest value, the step, and the functions at every step or level, at a missing value and an unseen level."""
     column, (low, width) = model.schema.columns[i], known.ranges[i]

@@ -11,6 +11,8 @@ from jaxtyping import Array, ArrayLike, Float, Shaped
 from vertebra.inference.rows import stand_in
 from vertebra.likelihoods import Likelihood
 from vertebra.networks.network import Network
+from vertebra.networks.posteriors import Posterior
+from vertebra.networks.priors import Prior
 
 
 def as_networks(network: Network | Sequence[Network]) -> list[Network]:
@@ -51,6 +53,7 @@ def as_rows(
 
     What has no weight is put in the place of what has.
     """
+    check_likelihood(likelihood)
     rows = as_inputs(network, x)
     if len(rows) < 2:
         raise ValueError(f"`x` must have at least 2 rows, got {len(rows)}.")
@@ -67,6 +70,22 @@ def as_rows(
     if isinstance(rows, np.ndarray) and isinstance(targets, np.ndarray) and isinstance(weights, np.ndarray):
         rows, targets = stand_in(rows, targets, weights)
     return rows, targets, weights
+
+
+def check_likelihood(likelihood: object) -> None:
+    """Refuses what is no likelihood, and tells the two that share a name apart."""
+    own = type(likelihood).__name__
+    if isinstance(likelihood, Posterior | Prior):
+        kind = "posterior" if isinstance(likelihood, Posterior) else "prior"
+        raise TypeError(
+            f"`likelihood` must be a likelihood of y, got the {kind} of weights {own}: vb.distributions.Gaussian is a "
+            "posterior, and the likelihood of that name is vb.Gaussian."
+        )
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            f"`likelihood` must be one of vb.likelihoods, vb.Gaussian() for instance, or derived from "
+            f"vb.likelihoods.Likelihood, got {own}."
+        )
 
 
 def _as_weights(weight: ArrayLike | None, shape: tuple[int, ...]) -> np.ndarray | Array:

@@ -49,7 +49,7 @@ def has_closed_form(network: Network, likelihood: Likelihood) -> bool:
 
 def n_joint_features(network: Network) -> int:
     """The size of the joint posterior: the features of all the nodes that an output adds."""
-    n_blocks, _, r = network.stacks[-1].function.posterior.mean.shape
+    n_blocks, _, r = network.stacks[-1].shape
     return r * n_blocks // len(network.skeleton.outputs)
 
 

@@ -15,6 +15,7 @@ from vertebra.inference.outcome import Fitted
 from vertebra.inference.rows import Data, Window, arrange, streamed
 from vertebra.inference.run import Callback, Run
 from vertebra.inference.settings import Settings
+from vertebra.inference.training import Schedule
 from vertebra.likelihoods import Likelihood
 from vertebra.machine.checkpoint import Checkpoint
 from vertebra.machine.devices import everywhere
@@ -34,7 +35,7 @@ def fit(
     weight: ArrayLike | None = None,
     n_steps: int = 5000,
     batch_size: int = 128,
-    learning_rate: float = 1e-2,
+    learning_rate: float | Schedule = 1e-2,
     optimiser: optax.GradientTransformation | None = None,
     n_draws: int = 1,
     validation: float = 0.0,
@@ -42,12 +43,14 @@ def fit(
     patience: int | None = None,
     n_rounds: int = 25,
     last_layer: bool | None = None,
+    kl_weight: float | Schedule = 1.0,
+    every_step: bool = False,
     callback: Callback | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Fitted:
     """Maximises the ELBO over q, the blocks' hyper-parameters and the likelihood's.
 
-    `vertebra.inference.Settings` says what the numbers from `n_steps` to `last_layer` do. Several devices share the
+    `vertebra.inference.Settings` says what `n_steps` to `every_step` do. Several devices share the
     work: restarts where their number allows it, else the rows of large minibatches.
 
     - `network`: one, or a list of the same shape from different keys: restarts, trained side by side. The best by
@@ -63,9 +66,8 @@ def fit(
     >>> print(fitted.network.weights()[0].round(1))
     [[[1.]]]
     """
-    settings = Settings(
-        n_steps, batch_size, learning_rate, optimiser, n_draws, folds, n_rounds, last_layer, validation, patience
-    )
+    run = n_steps, batch_size, learning_rate, optimiser, n_draws, folds, n_rounds, last_layer
+    settings = Settings(*run, validation, patience, kl_weight, every_step)
     return _fit_rows(network, likelihood, (x, y, weight), key, settings, callback, checkpoint)
 
 
@@ -112,12 +114,14 @@ def fit_stream(
     key: PRNGKeyArray,
     n_steps: int = 5000,
     batch_size: int = 1024,
-    learning_rate: float = 1e-2,
+    learning_rate: float | Schedule = 1e-2,
     optimiser: optax.GradientTransformation | None = None,
     n_draws: int = 1,
     folds: int = 0,
     n_rounds: int = 25,
     last_layer: bool | None = None,
+    kl_weight: float | Schedule = 1.0,
+    every_step: bool = False,
     callback: Callback | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> Fitted:
@@ -139,7 +143,8 @@ def fit_stream(
     >>> print(fitted.network.weights()[0].round(1))  # of x in units of its sd
     [[[0.6]]]
     """
-    settings = Settings(n_steps, batch_size, learning_rate, optimiser, n_draws, folds, n_rounds, last_layer)
+    run = n_steps, batch_size, learning_rate, optimiser, n_draws, folds, n_rounds, last_layer
+    settings = Settings(*run, kl_weight=kl_weight, every_step=every_step)
     return _fit_windows(network, likelihood, windows, key, settings, callback, checkpoint)
 
 

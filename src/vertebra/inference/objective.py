@@ -35,8 +35,12 @@ def minibatch_elbo(
     weight: Float[Array, "batch j"],
     scale: float | Float[Array, ""],
     noise: StepNoise,
+    kl_weight: Float[Array, ""] | None = None,
 ) -> Float[Array, ""]:
-    """scale · Σ_i weight_i E_{q(f_i)} log p(y_i | f_i) − KL(q(V) ‖ p(V)), with the rows of x as columns."""
+    """scale · Σ_i weight_i E_{q(f_i)} log p(y_i | f_i) − kl_weight · KL(q(V) ‖ p(V)), with the rows of x as columns.
+
+    A weight of None is 1.
+    """
     counted = Counted(weight)
     y = counted.targets(y)
 
@@ -49,7 +53,8 @@ def minibatch_elbo(
         expected = one_draw(jax.tree.map(lambda leaf: leaf[0], noise.below), noise.top[0])
     else:
         expected = jnp.mean(jax.vmap(one_draw)(noise.below, noise.top), axis=0)
-    return scale * counted.total(expected) - network.kl(key=noise.kl_key)
+    kl = network.kl(key=noise.kl_key)
+    return scale * counted.total(expected) - (kl if kl_weight is None else kl_weight * kl)
 
 
 class Counted(NamedTuple):

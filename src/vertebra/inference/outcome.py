@@ -27,11 +27,15 @@ class Progress(NamedTuple):
 
 
 class History(NamedTuple):
-    """One entry per round, of the restart that was kept: steps done, mean minibatch ELBO per row, score."""
+    """One entry per round, of the restart that was kept: steps done, mean minibatch ELBO per row, score.
+
+    With `every_step=True`, `steps` has the minibatch ELBO per row of each step.
+    """
 
     step: Int[np.ndarray, " rounds"]
     elbo: Float[np.ndarray, " rounds"]
     score: Float[np.ndarray, " rounds"]
+    steps: Float[np.ndarray, " steps"] | None = None
 
 
 class Fitted(NamedTuple):

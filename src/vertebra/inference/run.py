@@ -4,7 +4,6 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
 from typing import TypeVar
 
 import equinox as eqx
@@ -12,14 +11,24 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Float, Int, Key
 from threadpoolctl import ThreadpoolController
 
 from vertebra.inference.conjugate import MAX_FEATURES, has_closed_form, n_joint_features
 from vertebra.inference.outcome import Diverged, Fitted, History, Progress
 from vertebra.inference.rows import Data, Scored
 from vertebra.inference.settings import Settings
-from vertebra.inference.training import ADAM, MAX_RETRIES, RETRY_FACTOR, Plan, State, advance, score_of, start
+from vertebra.inference.training import (
+    ADAM,
+    MAX_RETRIES,
+    RETRY_FACTOR,
+    Plan,
+    Schedule,
+    State,
+    advance,
+    score_of,
+    start,
+)
 from vertebra.likelihoods import Likelihood
 from vertebra.machine import cluster
 from vertebra.machine.checkpoint import Checkpoint, Entry
@@ -47,14 +56,16 @@ class Run:
         batch_size: int,
     ):
         self.networks, self.likelihood, self.keys, self.settings = networks, likelihood, keys, settings
-        exact = has_closed_form(networks[0], likelihood)
+        # it is the best q of the plain ELBO
+        exact = has_closed_form(networks[0], likelihood) and _kl_weight_of(settings) is None
         self.last_layer = settings.last_layer
         if self.last_layer is None:
             self.last_layer = exact and n_joint_features(networks[0]) <= MAX_FEATURES
         if self.last_layer and not exact:
             raise ValueError(
                 "`last_layer=True` needs a top layer with a full Gaussian posterior and a Normal prior, nothing random "
-                "below it and the Gaussian likelihood: use None to have the closed form where it exists."
+                "below it, the Gaussian likelihood and no `kl_weight`: use None to have the closed form where there is "
+                "one."
             )
         self.held = jnp.arange(len(networks), dtype=jnp.int32) % max(settings.folds, 1)
         mesh, self.shared = mesh_for(len(networks), batch_size)
@@ -63,11 +74,13 @@ class Run:
             n_steps=whole(settings.n_steps),
             n_rounds=whole(-(-settings.n_steps // settings.steps_per_round)),
             steps_per_round=whole(settings.steps_per_round),
-            learning_rate=in_working_precision(settings.learning_rate if settings.optimiser is None else 1.0),
+            learning_rate=_rate_of(settings),
+            kl_weight=_kl_weight_of(settings),
             patience=whole(settings.n_rounds if settings.patience is None else settings.patience),
             batch_size=batch_size,
             n_draws=settings.n_draws,
             room=settings.n_rounds,
+            steps_room=settings.n_rounds * settings.steps_per_round if settings.every_step else None,
             validates=settings.validates,
             keeps_last=settings.folds > 0,
             stacked=len(networks) > 1,
@@ -89,8 +102,8 @@ class Run:
         for leaf in leaves:
             array = np.ascontiguousarray(jr.key_data(leaf) if isinstance(leaf, jax.Array) and is_key(leaf) else leaf)
             digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
-        settings = asdict(replace(self.settings, optimiser=None))
-        return {"arrays": digest.hexdigest(), "settings": settings, "likelihood": type(self.likelihood).__name__}
+        about = {"arrays": digest.hexdigest(), "settings": self.settings.record}
+        return {**about, "likelihood": type(self.likelihood).__name__}
 
     def resumed(self, kept: Checkpoint | None) -> int:
         """Goes on where a run before this one was; returns how many rounds are done, the diverged ones included."""
@@ -182,7 +195,7 @@ class Run:
         settings, held, n = self.settings, self.held, len(self.networks)
         outcomes, rests = (_members(state, n), _members(self.rest, n)) if self.plan.stacked else ([state], [self.rest])
         scores = [float(outcome.best_score) for outcome in outcomes]
-        _check_outcome(scores, outcomes, None if settings.optimiser is not None else settings.learning_rate)
+        _check_outcome(scores, outcomes, settings)
         fitted = [eqx.combine(outcome.best, part) for outcome, part in zip(outcomes, rests, strict=True)]
         alone = self.plan._replace(mesh=None)
         if self._kept is not None:
@@ -203,6 +216,7 @@ class Run:
             np.minimum(np.arange(1, rounds + 1) * settings.steps_per_round, settings.n_steps),
             np.asarray(outcomes[best].elbos)[:rounds],
             np.asarray(outcomes[best].scores)[:rounds],
+            self._steps(outcomes[best]),
         )
         networks, likelihoods = (tuple(part) for part in zip(*fitted, strict=True))
         return Fitted(
@@ -216,6 +230,23 @@ class Run:
             scores=tuple(scores),
             unseen=tuple(fold == int(k) for k in held),
         )
+
+    def _steps(self, state: State) -> Float[np.ndarray, " steps"] | None:
+        """The ELBO of every step that was asked for, where each is kept."""
+        done = min(int(state.round) * self.settings.steps_per_round, self.settings.n_steps)
+        return None if state.steps is None else np.asarray(state.steps)[:done]
+
+
+def _rate_of(settings: Settings) -> Float[Array, ""] | Schedule:
+    if callable(settings.learning_rate):
+        return settings.learning_rate
+    return in_working_precision(settings.learning_rate if settings.optimiser is None else 1.0)
+
+
+def _kl_weight_of(settings: Settings) -> Float[Array, ""] | Schedule | None:
+    """None where it is 1: the program without it."""
+    weight = settings.kl_weight
+    return weight if callable(weight) else None if weight == 1.0 else in_working_precision(weight)
 
 
 @eqx.filter_jit
@@ -240,11 +271,14 @@ def _members(tree: Tree, n: int) -> list[Tree]:
     return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(n)]
 
 
-def _check_outcome(scores: list[float], outcomes: list[State], learning_rate: float | None) -> None:
+def _check_outcome(scores: list[float], outcomes: list[State], settings: Settings) -> None:
     lost = [i for i, score in enumerate(scores) if not math.isfinite(score)]
     gave_up = [i for i, outcome in enumerate(outcomes) if int(outcome.n_retries) > MAX_RETRIES]
     cut = f"the rate was cut to {RETRY_FACTOR**MAX_RETRIES:.0e} of what was asked"
-    rate = "step size in the `optimiser`" if learning_rate is None else f"`learning_rate` than {learning_rate:g}"
+    own = settings.learning_rate
+    rate = "schedule as the `learning_rate`" if callable(own) else f"`learning_rate` than {own:g}"
+    if settings.optimiser is not None:
+        rate = "step size in the `optimiser`"
     advice = (
         f"Try a lower {rate} ({cut}), standardised x and y, a smaller initial `sd` of the posterior, or more `jitter`."
     )

@@ -5,6 +5,7 @@ one program: `until` says how many rounds it runs, so that a run may also be tak
 A turn is one go at a round.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -18,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 from vertebra.inference.objective import Counted, StepNoise, minibatch_elbo, step_noise
 from vertebra.inference.rows import Data, Minibatch, Scored, minibatch_of
 from vertebra.likelihoods import Likelihood
+from vertebra.networks.features import in_reverse
 from vertebra.networks.network import Network
 from vertebra.networks.stack import root
 
@@ -33,6 +35,9 @@ ELBO_DRAWS, PREDICTIVE_DRAWS = 4, 16
 # One flat vector: Adam as a single pass over all parameters, whatever their number.
 ADAM = optax.flatten(optax.adam(1.0))
 
+# A number that goes by the step.
+Schedule = Callable[[Int[Array, ""]], float | Float[Array, ""]]
+
 
 class Plan(NamedTuple):
     """What the compiled program is told: its arrays are values, changing them compiles nothing; the rest shapes it."""
@@ -40,11 +45,13 @@ class Plan(NamedTuple):
     n_steps: Int[Array, ""]
     n_rounds: Int[Array, ""]  # those that have steps
     steps_per_round: Int[Array, ""]
-    learning_rate: Float[Array, ""]
+    learning_rate: Float[Array, ""] | Schedule
+    kl_weight: Float[Array, ""] | Schedule | None  # None is 1
     patience: Int[Array, ""]
     batch_size: int
     n_draws: int
     room: int  # for the history, in rounds
+    steps_room: int | None  # for that of every step, where it is asked for
     validates: bool
     keeps_last: bool  # not the round with the best score
     stacked: bool  # several restarts, side by side
@@ -69,6 +76,7 @@ class State(eqx.Module):
     best_round: Int[Array, ""]
     elbos: Float[Array, " rounds"]
     scores: Float[Array, " rounds"]
+    steps: Float[Array, " steps"] | None  # the ELBO of every step
 
 
 @eqx.filter_jit
@@ -96,6 +104,7 @@ def _start(plan: Plan, params: PyTree, key: PRNGKeyArray, held: Int[Array, ""]) 
         best_round=zero,
         elbos=blank,
         scores=blank,
+        steps=None if plan.steps_room is None else jnp.full(plan.steps_room, jnp.nan, real),
     )
 
 
@@ -120,7 +129,7 @@ def advance(plan: Plan, state: State, rest: PyTree, data: Data, until: Int[Array
 def _turn(plan: Plan, state: State, rest: PyTree, data: Data, turn: Int[Array, ""]) -> State:
     """One round of steps and its score. A round that diverges does not count: it is put back and run again."""
     noise_key, score_key = jr.split(state.key)
-    params, optimiser, mean_elbo = _round(plan, state, rest, data, turn, noise_key)
+    params, optimiser, mean_elbo, steps = _round(plan, state, rest, data, turn, noise_key)
     score = score_of(plan, eqx.combine(params, rest), data.scored, score_key, state.held)
 
     # NaN or infinity anywhere in the round ends up in one of these: go back to the best state, at a lower rate.
@@ -151,19 +160,27 @@ def _turn(plan: Plan, state: State, rest: PyTree, data: Data, turn: Int[Array, "
         best_round=best_round,
         elbos=note(state.elbos, mean_elbo),
         scores=note(state.scores, score),
+        steps=steps,  # those of a round that does not count are written over
     )
 
 
 def _round(
     plan: Plan, state: State, rest: PyTree, data: Data, turn: Int[Array, ""], noise_key: PRNGKeyArray
-) -> tuple[PyTree, PyTree, Float[Array, ""]]:
-    """Parameters and optimiser after a round of steps, and their mean minibatch ELBO per row."""
+) -> tuple[PyTree, PyTree, Float[Array, ""], Float[Array, " steps"] | None]:
+    """Parameters and optimiser after a round of steps, their mean minibatch ELBO per row, and that of every step."""
     # Rows and noise go by the turn, which all restarts share; the schedule by the rounds that this one has done.
     first, done = turn * plan.steps_per_round, state.round * plan.steps_per_round
 
-    def loss(params: PyTree, batch: Minibatch, weight: Float[Array, "batch j"], noise: StepNoise):
+    def loss(
+        params: PyTree,
+        batch: Minibatch,
+        weight: Float[Array, "batch j"],
+        noise: StepNoise,
+        kl_weight: Float[Array, ""] | None,
+    ):
         network, likelihood = eqx.combine(params, rest)
-        value = minibatch_elbo(network, likelihood, batch.x.T, batch.y, weight, batch.scale, noise)
+        with in_reverse():
+            value = minibatch_elbo(network, likelihood, batch.x.T, batch.y, weight, batch.scale, noise, kl_weight)
         return -value / data.scored.n_train
 
     def noise_of(i):
@@ -171,20 +188,38 @@ def _round(
         return step_noise(network, plan.batch_size, key=jr.fold_in(noise_key, first + i), n_draws=plan.n_draws)
 
     def step(i, carry):
-        params, optimiser, total, noise = carry
+        params, optimiser, total, noise, steps = carry
         batch = minibatch_of(data, plan.batch_size, first + i, i, plan.mesh)
         weight = batch.weight * (batch.fold != state.held)[:, None]
-        value, gradient = jax.value_and_grad(loss)(params, batch, weight, noise)
-        updates, optimiser = plan.optimiser.update(gradient, optimiser, params)
-        rate = state.rate_factor * plan.learning_rate * _schedule(done + i, plan.n_steps)
+        given = batch, weight, noise, _kl_weight(plan, done + i)
+        value, gradient = jax.value_and_grad(loss)(params, *given)
+        # a search along a line asks for the loss elsewhere; other optimisers do not look at what is said beside
+        beside = dict(value=value, grad=gradient, value_fn=lambda params: loss(params, *given))
+        update = optax.with_extra_args_support(plan.optimiser).update
+        updates, optimiser = update(gradient, optimiser, params, **beside)
+        rate = _rate(plan, state.rate_factor, done + i)
         updates = jax.tree.map(lambda update: rate * update, updates)
         # The next step's noise is carried over: drawn inside the step that uses it, XLA would draw it again for the
         # backward pass.
-        return optax.apply_updates(params, updates), optimiser, total - value, noise_of(i + 1)
+        steps = None if steps is None else steps.at[done + i].set(-value)
+        return optax.apply_updates(params, updates), optimiser, total - value, noise_of(i + 1), steps
 
-    begin = (state.params, state.optimiser, jnp.zeros((), state.best_score.dtype), noise_of(0))
-    params, optimiser, total, _ = jax.lax.fori_loop(0, plan.steps_per_round, step, begin)
-    return params, optimiser, total / plan.steps_per_round
+    begin = (state.params, state.optimiser, jnp.zeros((), state.best_score.dtype), noise_of(0), state.steps)
+    params, optimiser, total, _, steps = jax.lax.fori_loop(0, plan.steps_per_round, step, begin)
+    return params, optimiser, total / plan.steps_per_round, steps
+
+
+def _rate(plan: Plan, factor: Float[Array, ""], t: Int[Array, ""]) -> Float[Array, ""]:
+    """What the updates of step t are scaled by."""
+    if callable(plan.learning_rate):
+        return factor * plan.learning_rate(t)
+    return factor * plan.learning_rate * _schedule(t, plan.n_steps)
+
+
+def _kl_weight(plan: Plan, t: Int[Array, ""]) -> Float[Array, ""] | None:
+    """What the KL counts at step t."""
+    weight = plan.kl_weight
+    return jnp.asarray(weight(t), jnp.result_type(float)) if callable(weight) else weight
 
 
 def _schedule(t: Array, n_steps: Int[Array, ""]) -> Float[Array, ""]:
@@ -204,9 +239,13 @@ def score_of(
     x, y, weight = scored.x[held].T, scored.y[held], scored.weight[held]
     total = jnp.sum(weight)
     if not plan.validates:
-        n_draws = ELBO_DRAWS if any(stack.is_random for stack in network.stacks[:-1]) else 1
+        # one is as good as many where the expectation over the top is taken from its moments
+        is_drawn = any(stack.is_random for stack in network.stacks[:-1]) or not network.has_top_moments
+        n_draws = ELBO_DRAWS if is_drawn else 1
         noise = step_noise(network, len(y), key=key, n_draws=n_draws)
-        return minibatch_elbo(network, likelihood, x, y, weight, scored.total / total, noise) / scored.n_train
+        kl_weight = _kl_weight(plan, plan.n_steps)
+        value = minibatch_elbo(network, likelihood, x, y, weight, scored.total / total, noise, kl_weight)
+        return value / scored.n_train
 
     def one_draw(key):
         below_key, top_key = jr.split(key)

@@ -9,9 +9,10 @@ first: (draws, *rows, latent). A likelihood is a recipe until `init(y)` sets its
 """
 
 from vertebra.likelihoods.continuous import Gaussian, HeteroscedasticGaussian, StudentT
-from vertebra.likelihoods.discrete import Bernoulli, Categorical, Poisson
+from vertebra.likelihoods.discrete import Bernoulli, Categorical, NegativeBinomial, Ordinal, Poisson
 from vertebra.likelihoods.likelihood import Likelihood
 from vertebra.likelihoods.quadrature import normal_points
+from vertebra.likelihoods.survival import Survival
 
 __all__ = [
     "Bernoulli",
@@ -19,7 +20,10 @@ __all__ = [
     "Gaussian",
     "HeteroscedasticGaussian",
     "Likelihood",
+    "NegativeBinomial",
+    "Ordinal",
     "Poisson",
     "StudentT",
+    "Survival",
     "normal_points",
 ]

@@ -27,6 +27,7 @@ class Maths(NamedTuple):
     ndtr: Callable  # the distribution functions: the normal, Student's (degrees, z) and Poisson's (count, rate)
     stdtr: Callable
     pdtr: Callable
+    betainc: Callable  # the regularised incomplete beta function (a, b, x)
     softplus: Callable  # log(1 + e^f)
     log_softmax: Callable
 
@@ -44,6 +45,7 @@ IN_JAX = Maths(
     ndtr=jax_special.ndtr,
     stdtr=_stdtr,
     pdtr=lambda count, rate: jax_special.gammaincc(count + 1.0, rate),
+    betainc=jax_special.betainc,
     softplus=jax.nn.softplus,
     log_softmax=jax.nn.log_softmax,
 )
@@ -54,6 +56,7 @@ IN_NUMPY = Maths(
     ndtr=special.ndtr,
     stdtr=special.stdtr,
     pdtr=special.pdtr,
+    betainc=special.betainc,
     softplus=lambda f: -special.log_expit(-f),
     log_softmax=special.log_softmax,
 )
@@ -86,6 +89,24 @@ def poisson_log_prob(y: A, f: A, rate: A, maths: Maths) -> A:
 def poisson_cdf(y: A, rate: A, maths: Maths) -> A:
     xp = maths.xp
     return xp.where(y < 0.0, 0.0, maths.pdtr(xp.floor(xp.maximum(y, 0.0)), rate))
+
+
+def negative_binomial_log_prob(y: A, f: A, dispersion: A | float, maths: Maths) -> A:
+    """log p of counts of mean μ = e^f and variance μ + αμ², α the dispersion: with r = 1/α
+
+    log Γ(y + r) − log Γ(r) − log y! + y (log α + f) − (y + r) log(1 + αμ).
+    """
+    r, log_odds = 1.0 / dispersion, maths.xp.log(dispersion) + f
+    gammaln = maths.gammaln
+    ways = gammaln(y + r) - gammaln(r) - gammaln(y + 1.0)
+    return ways + y * log_odds - (y + r) * maths.softplus(log_odds)
+
+
+def negative_binomial_cdf(y: A, f: A, dispersion: A | float, maths: Maths) -> A:
+    """P(Y ≤ y) = I_{1/(1 + αμ)}(r, y + 1)."""
+    xp, r = maths.xp, 1.0 / dispersion
+    stay = xp.exp(-maths.softplus(xp.log(dispersion) + f))
+    return xp.where(y < 0.0, 0.0, maths.betainc(r, xp.floor(xp.maximum(y, 0.0)) + 1.0, stay))
 
 
 def bernoulli_log_prob(f: A, y: A, maths: Maths) -> A:

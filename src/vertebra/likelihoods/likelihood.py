@@ -124,12 +124,13 @@ class Likelihood(eqx.Module):
 
     def quantiles(
         self, f: Float[Array, "draws *rows latent"], q: ArrayLike | Sequence[float]
-    ) -> Float[Array, "levels *rows k"]:
+    ) -> Float[Array, "*rows levels k"]:
         """Quantiles of y over draws of f: where the mean of their distribution functions crosses each level."""
         levels = checked_levels(q, f.dtype)
         moments = self.mean(f), jnp.sqrt(self.variance(f))
         rank = lambda y: jnp.mean(self.cdf(f, jnp.broadcast_to(y, (f.shape[0], *y.shape))), axis=0)  # noqa: E731
-        return jax.lax.map(lambda level: quantile(rank, level, *moments, IN_JAX, is_discrete=self.is_discrete), levels)
+        of = lambda level: quantile(rank, level, *moments, IN_JAX, is_discrete=self.is_discrete)  # noqa: E731
+        return jnp.moveaxis(jax.lax.map(of, levels), 0, -2)
 
     # What predictions ask for, of NumPy arrays in double precision. For a likelihood of one's own JAX answers; those
     # that are shipped compile nothing, whatever the number of rows.

@@ -131,6 +131,14 @@ class Arrays:
             raise ValueError(f"{name} must hold finite numbers from {low:g} to {high:g}, got {array[~inside][0]!r}")
         return array
 
+    def any(self, name: str, largest: float) -> np.ndarray:
+        """An array of any shape and type, whose numbers are finite and no larger."""
+        array = self._taken(name)
+        demand(array.dtype.kind in "biuf", name, "an array of numbers", array.dtype)
+        if array.dtype.kind == "f" and not (np.abs(array) <= largest).all():
+            raise ValueError(f"{name} must hold finite numbers from {-largest:g} to {largest:g}")
+        return array
+
     def _taken(self, name: str) -> np.ndarray:
         if name not in self._left:
             raise ValueError(f"there is no array {name!r}")

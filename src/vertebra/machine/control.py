@@ -1,6 +1,7 @@
 """One fit as its user sees it: progress, a time budget, and Ctrl-C that keeps what is there."""
 
 import enum
+import math
 import signal
 import sys
 import threading
@@ -21,6 +22,17 @@ class Ended(enum.StrEnum):
 
     BUDGET = enum.auto()
     INTERRUPTED = enum.auto()
+
+
+class Share(float):
+    """Seconds of a part of some work; words about them name the budget of the whole, which is what was given."""
+
+    whole: float
+
+    def __new__(cls, seconds: float, whole: float) -> "Share":
+        own = super().__new__(cls, seconds)
+        own.whole = whole
+        return own
 
 
 class Control:
@@ -75,11 +87,19 @@ class Control:
         return self.ended is not None
 
     @property
+    def left(self) -> float:
+        """Seconds that are left of the budget; none after the end."""
+        if self.ended is not None:
+            return 0.0
+        return math.inf if self.time_budget is None else max(self.time_budget - self.spent, 0.0)
+
+    @property
     def why(self) -> str:
         """The reason of `ended`, in words."""
-        return (
-            "interrupted" if self.ended is Ended.INTERRUPTED else f"the time budget of {self.time_budget:g} s was spent"
-        )
+        if self.ended is Ended.INTERRUPTED:
+            return "interrupted"
+        given = self.time_budget.whole if isinstance(self.time_budget, Share) else self.time_budget
+        return f"the time budget of {given:g} s was spent"
 
     @property
     def spent(self) -> float:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 from jaxtyping import Array, PyTree
@@ -120,13 +121,18 @@ def pad(array: np.ndarray, size: int, dtype: DTypeLike = float, *, repeat: bool 
     return jnp.asarray(rows)
 
 
-def padded(x: np.ndarray) -> tuple[Array, int]:
+def padded(x: np.ndarray | Array) -> tuple[Array, int]:
     """The rows padded to a common size, and how many there are."""
-    return pad(x, padded_size(len(x)), repeat=True), len(x)
+    if isinstance(x, Tracer):  # as many as outside of a program, so that noise drawn for each is the same
+        rows = x.astype(jnp.result_type(float))
+        return jnp.concatenate([rows, jnp.repeat(rows[:1], padded_size(len(x)) - len(x), axis=0)]), len(x)
+    return pad(np.asarray(x), padded_size(len(x)), repeat=True), len(x)
 
 
 def cut(array: Array, n: int, axis: int = 0) -> Array:
     """The first n rows, without the padding. On the host: a slice on the device is a program for every n."""
     if array.shape[axis] == n:
         return array
+    if isinstance(array, Tracer):
+        return jax.lax.slice_in_dim(array, 0, n, axis=axis)
     return jax.device_put(np.asarray(array)[(slice(None),) * axis + (slice(n),)])

@@ -234,6 +234,15 @@ def read(
     return kind, header, arrays
 
 
+def kind_of(path: str | os.PathLike[str]) -> str | None:
+    """The kind that a file claims to be of, unchecked; None where it claims nothing that could be read."""
+    # its JSON is looked through, not parsed: in the header, which is text inside it, quotes are escaped
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        text = file.read(min(int.from_bytes(file.read(8), "little"), _LONGEST))
+        claim = re.search(rb'"kind"\s*:\s*"([^"\\]{1,100})"', text)
+        return None if claim is None else claim[1].decode(errors="replace")
+
+
 def _contents(file: BufferedReader, size: int) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     """The metadata and arrays of a file of this size, each claim held against the others before it is used."""
     _demand(size > 0, "it is empty")

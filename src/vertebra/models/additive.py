@@ -1,91 +1,85 @@
 """The additive fit: terms, sought and fitted in closed form; then a scheme's network, or a remainder, where wanted."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax.random as jr
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
 from vertebra.effects.decomposition import N_DRAWS
-from vertebra.effects.posterior import NetworkPosterior, Remainder, TermsPosterior
-from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from vertebra.effects.ensemble import Remainder
+from vertebra.effects.posterior import NetworkPosterior, TermsPosterior
+from vertebra.likelihoods import Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
-from vertebra.likelihoods.working_responses import Classes, Counts, HeavyTails, Plain, UnevenNoise, Working
+from vertebra.likelihoods.working_responses import Plain
 from vertebra.machine.control import Control
 from vertebra.machine.threads import cores
 from vertebra.models.calibration import noise
 from vertebra.models.conclusion import Outcome, conclude
-from vertebra.models.diagnostics import check_memory, concurvity, copy_words, is_noisier, marked_gaps
-from vertebra.models.evaluation import cross_fitted, losses, losses_of_logits
-from vertebra.models.model import Found, Model, position_in
-from vertebra.models.networks import SCHEMES, Shape, ensemble_of, network_words, train
+from vertebra.models.dependence import groups_seen
+from vertebra.models.diagnostics import (
+    check_memory,
+    concurvity,
+    cut_short,
+    equal_inputs,
+    marked_gaps,
+    open_choices,
+)
+from vertebra.models.evaluation import cross_fitted, folds_for, losses, losses_of_logits
+from vertebra.models.findings import Finding, Kind, Severity, notes
+from vertebra.models.given import clusters_given, shapes_given
+from vertebra.models.model import Found, Model
+from vertebra.models.networks import SCHEMES, Shape, ensemble_of, train, training
+from vertebra.models.noise_choice import (
+    AT_GAPS,
+    LEAST_GAIN,
+    LIKELIER,
+    Noise,
+    likely_noise,
+    noise_of,
+    noisier_at_gaps,
+    of_classes,
+)
 from vertebra.models.reading import Encoded, Read, Targets, encoded, read_classes, read_numbers
+from vertebra.models.refits import EVALUATIONS, Refit, Refits, plan, plan_of_groups
 from vertebra.models.remainder import blend, is_something_left
 from vertebra.models.rows import Rows, marginal_rows
 from vertebra.models.scores import Method
-from vertebra.models.settings import LIKELIHOODS, Settings
+from vertebra.models.searched import Searched
+from vertebra.models.settings import Settings
 from vertebra.networks import schemes
 from vertebra.networks.skeleton import additive, chain
-from vertebra.tables.encoding import MOST_LEVELS, encode
+from vertebra.tables.encoding import MOST_LEVELS
 from vertebra.tables.passes import MOST_SEARCHED, N_FUNCTIONS
 from vertebra.tables.profile import copies_of
 from vertebra.terms.additive import Additive, Mains, fit_additive
 from vertebra.terms.group_lasso import clusters_of, group_lasso_path
 from vertebra.terms.model import MOST_OF_ALL
-from vertebra.terms.sums import Everything, HeldTable
+from vertebra.terms.sums import HeldTable
 from vertebra.terms.term import Term
 
 # A loss this many times that of a linear model, on rows left out, is worth another fit: where the truth is linear, most
 # fits should not take twice the time. experiments/separable.py was run with this value, and with no other.
 BEHIND = 1.02
-# Rows with a gap, without one, and in all, from which on noise is compared.
-FEWEST_GAPS, ROWS_FOR_NOISE = 20, 200
+# A mean squared error so many times that with even noise is too much for a likelier noise. A round number: with uneven
+# noise the noisiest rows decide it, and say little of f.
+MUCH_WORSE = 1.1
 # Fits of fewer rows have matrices so small that threads of LAPACK's own cost more than they bring.
 ROWS_FOR_THREADS = 3000
-# What users write of an input that f rises or falls with.
-SIGNS: dict[str | int, int] = {"+": 1, "-": -1, 1: 1, -1: -1}
-WORKING: dict[str, Callable[..., Working]] = {
-    "gaussian": Plain,
-    "heteroscedastic": UnevenNoise,
-    "student_t": HeavyTails,
-    "poisson": Counts,
-}
 
 
-class Noise(NamedTuple):
-    """What is fitted of the noise: as Gaussian rows, as a likelihood for networks, and words about the choice."""
-
-    working: Working
-    likelihood: Likelihood
-    notes: list[str]
-
-
-class Searched(NamedTuple):
-    """The rows that are searched: all, or of very many a sample; `everything` is then all of them."""
-
-    x: Float[np.ndarray, "n p"]
-    y: Float[np.ndarray, "n k"]
-    rows: Rows
-    n_levels: Sequence[int]
-    everything: Everything | None
-
-    @property
-    def weight(self) -> Float[np.ndarray, " n"]:
-        return self.rows.weight
-
-
-def fit_numbers(settings: Settings, X: Any, y: Any, sample_weight: Any) -> Model:
+def fit_numbers(settings: Settings, X: Any, y: Any, sample_weight: Any, groups: Any = None, time: Any = None) -> Model:
     """A sum of terms for a target of numbers."""
-    read = read_numbers(settings, X, y, sample_weight)
-    seen = np.log1p if settings.likelihood == "poisson" else lambda z: z
+    read = read_numbers(settings, X, y, sample_weight, groups, time)
+    seen = np.log1p if settings.is_count else lambda z: z
     return _Additive(settings, read, Targets(read.z, read.rows.weight, seen)).fit()
 
 
-def fit_classes(settings: Settings, X: Any, y: Any, sample_weight: Any) -> Model:
+def fit_classes(settings: Settings, X: Any, y: Any, sample_weight: Any, groups: Any = None, time: Any = None) -> Model:
     """A sum of terms for the logits of classes."""
-    read = read_classes(settings, X, y, sample_weight)
+    read = read_classes(settings, X, y, sample_weight, groups, time)
     return _Additive(settings, read, Targets.of_classes(read)).fit()
 
 
@@ -95,6 +89,10 @@ class _Additive:
     def __init__(self, settings: Settings, read: Read, targets: Targets):
         self.settings, self.read, self.targets = settings, read, targets
         self.seed, self.n_classes = settings.seed, read.target.n_classes
+        if settings.evaluation not in EVALUATIONS:
+            raise ValueError(f"`evaluation` must be one of {', '.join(EVALUATIONS)}, got {settings.evaluation!r}.")
+        if settings.evaluation == "folds" and read.stream is not None:
+            raise ValueError('`evaluation="folds"` is for tables in memory: of files each row is left out in turn.')
         self.shapes = shapes_given(settings, read)
         self.given = settings.start if settings.clusters is None else clusters_given(settings.clusters, read.names)
 
@@ -103,17 +101,20 @@ class _Additive:
         with self.settings.control() as control, threads(len(rows.y)):
             if read.stream is not None:
                 read.stream.training.report = control.report
-            within = self._sets(control)
+            within, began = self._sets(control), control.spent
             coded = encoded(read, self.targets, self.seed, most_levels=MOST_LEVELS, fill=False)
             searched = self._searched(coded)
-            found, linear, noise = self._terms(searched, within, control)
+            found, linear, noise, mains = self._terms(searched, within, control)
+            seconds = control.spent - began
             outcome = self._outcome(found, coded, searched, linear, noise)
             if self.settings.scheme != "auto" and found.clusters:
                 outcome = self._with_network(outcome, found, noise.likelihood, control)
             elif self.settings.clusters is None and self._may_remain and not control.enough():
                 outcome = self._with_remainder(outcome, found, searched, control)
-        warnings = self._warnings(outcome, found, control)
-        return conclude(self.settings, read, outcome._replace(warnings=warnings, ended=control.ended))
+            given: Any = dict(noise=noise, within=within, mains=mains)
+            outcome = self._tested(outcome, self._refits(outcome, found, searched, control, seconds, **given))
+        findings = [*outcome.findings, *self._findings(outcome, found, control)]
+        return conclude(self.settings, read, outcome._replace(findings=findings, ended=control.ended))
 
     @property
     def _may_remain(self) -> bool:
@@ -138,72 +139,135 @@ class _Additive:
         x, y, rows, everything = coded.x, self.targets.y, self.read.rows, self.read.stream
         if everything is None and len(x) > MOST_SEARCHED:
             everything = HeldTable(x, y, rows.weight)
-            x, y, *parts = _some(self.seed, x, y, *rows)
-            rows = Rows(*parts)
+            x, y, places = _some(self.seed, x, y, np.arange(len(y)))
+            rows = rows.at(places)
         check_memory(8.0 * (2.0 * x.size * N_FUNCTIONS + 6.0 * MOST_OF_ALL**2), "This fit")
         return Searched(x, y, rows, coded.n_levels, everything)
 
     def _terms(
         self, searched: Searched, within: list[Term] | None, control: Control
-    ) -> tuple[Additive, Float[np.ndarray, "n k"], Noise]:
-        """The terms found, what linear models say of the same rows left out, and the noise."""
-        x, y, rows, n_levels, everything = searched
-        noise = self._noise(searched)
+    ) -> tuple[Additive, Float[np.ndarray, "n k"], Noise, Mains]:
+        """The terms found, what linear models say of the same rows left out, the noise, and which main effects stay."""
+        x, y, rows, _, everything = searched
+        noise, mains = self._noise(searched), Mains.FOUND
 
         def terms_of(mains: Mains) -> Additive:
-            return fit_additive(
-                x,
-                noise.working,
-                rows.weight,
-                n_levels=n_levels,
-                rng=np.random.default_rng(self.seed),
-                report=control.report,
-                clusters=self.given,
-                within=within,
-                mains=mains,
-                enough=control.enough,
-                everything=everything,
-                shapes=self.shapes,
+            return self._terms_of(
+                searched, noise, within, mains, enough=control.enough, report=control.report, everything=everything
             )
 
-        found = terms_of(Mains.FOUND)
-        linear = cross_fitted(*rows, self.read.n_levels, classes=self.n_classes, seed=self.seed)
+        found = terms_of(mains)
+        if self._may_choose_noise(searched, noise) and not control.enough():
+            other = self._likely_noise(searched, noise, found)
+            noise, found = self._likelier(searched, (noise, found), other, within, control)
+        linear = cross_fitted(rows, folds_for(rows, self.seed), self.read.n_levels, classes=self.n_classes)
         if self.given is None and within is None and len(x) >= 2 * x.shape[1] and not control.enough():
             limit = BEHIND * self._linear_losses(linear, y, rows)
-            found = self._not_behind(limit, found, terms_of, searched, control)
-        return found, linear, noise
+            found, mains = self._not_behind(limit, found, terms_of, searched, control)
+        return found, linear, noise, mains
+
+    def _terms_of(
+        self, searched: Searched, noise: Noise, within: list[Term] | None, mains: Mains, **how: Any
+    ) -> Additive:
+        """Terms of rows; those that belong together, or follow each other, say less than others."""
+        rows = searched.rows
+        if rows.group is not None:
+            how["groups"] = rows.group
+        if rows.time is not None:
+            how["order"] = rows.time
+        return fit_additive(
+            searched.x,
+            noise.of(searched.y, rows.weight),
+            rows.weight,
+            n_levels=searched.n_levels,
+            rng=np.random.default_rng(self.seed),
+            clusters=self.given,
+            within=within,
+            mains=mains,
+            shapes=self.shapes,
+            **how,
+        )
+
+    def _refits(
+        self, outcome: Outcome, found: Additive, searched: Searched, control: Control, seconds: float, **asked: Any
+    ) -> Refits | None:
+        """Fits without some rows, for accuracy; none of rows in files, nor of networks."""
+        rows = searched.rows
+        if outcome.left_out is None or self.read.stream is not None:
+            return None
+
+        def refit(kept: Bool[np.ndarray, " n"]) -> Refit:
+            some = rows.at(kept)
+            targets = Targets(searched.y[kept], some.weight, self.targets.seen)
+            coded = encoded(self.read._replace(rows=some), targets, self.seed, most_levels=MOST_LEVELS, fill=False)
+            part = Searched(coded.x, targets.y, some, coded.n_levels, None)
+            how: Any = dict(enough=lambda: control.ended is not None, calibrate=False)
+            again = self._terms_of(part, **asked, **how)
+            return Refit(again.terms.mean(coded.encoding(rows.matrix[~kept])), _losses(again, part))
+
+        remainder = outcome.posterior.remainder
+        own = 1.0 if remainder is None else 1.0 - remainder.share
+        about = rows, self.read.n_levels, self.n_classes, outcome.left_out, found.left_out[0], own
+        return Refits(*about, refit, searched.y, control, seconds)
+
+    def _tested(self, outcome: Outcome, refits: Refits | None) -> Outcome:
+        """The outcome with what fits without some rows say of them, and without groups of rows where some were seen."""
+        if refits is None:
+            return outcome
+        rows, evaluation = refits.rows, self.settings.evaluation
+        tested = refits.tested(plan(rows, self.seed, evaluation, is_sought=self.given is None))
+        seen = None
+        if rows.group is None and rows.time is None and evaluation != "left_out":
+            seen = groups_seen(rows.matrix)
+        grouped = None if seen is None else refits.tested(plan_of_groups(rows, seen.code, self.seed))
+        return outcome._replace(tested=tested, grouped=grouped)
 
     def _noise(self, searched: Searched) -> Noise:
-        y, weight = searched.y, searched.weight
-        if n_classes := self.n_classes:
-            working = Classes(y[:, 0].astype(int), n_classes, weight)
-            return Noise(working, Bernoulli() if n_classes == 2 else Categorical(n_classes), [])
-        likelihood, notes = self.settings.likelihood, []
-        if likelihood == "auto":
-            noisier = self._noisier_at_gaps(searched)
-            likelihood = "heteroscedastic" if noisier else "gaussian"
-            notes = [
-                f"rows without {name} are noisier than the rest: noise that depends on the inputs was fitted; "
-                '`likelihood="gaussian"` does without.'
-                for name in noisier[:1]
-            ]
-        return Noise(WORKING[likelihood](y, weight), LIKELIHOODS[likelihood](), notes)
+        if self.n_classes:
+            return of_classes(self.n_classes)
+        likelihood = self.settings.likelihood
+        if likelihood != "auto":
+            return noise_of(likelihood)
+        noisier = [self.read.names[i] for i in noisier_at_gaps(*searched[:4], seed=self.seed)]
+        return noise_of("heteroscedastic", AT_GAPS.format(noisier[0])) if noisier else noise_of("gaussian")
 
-    def _noisier_at_gaps(self, searched: Searched) -> list[str]:
-        """Inputs whose gaps change the noise, by a fit of main effects: where what is missing acts, it is noise there.
+    def _may_choose_noise(self, searched: Searched, noise: Noise) -> bool:
+        """Whether rows left out are asked: rows that depend on each other are fitted with even noise alone."""
+        rows = searched.rows
+        is_free = self.settings.likelihood == "auto" and noise.of is Plain and searched.everything is None
+        return is_free and rows.group is None and rows.time is None
 
-        Taken for even noise, it would be explained by terms that are not.
-        """
+    def _likely_noise(self, searched: Searched, noise: Noise, found: Additive) -> Noise:
+        """The noise that rows left out speak for, by a quick look."""
         x, y, rows, n_levels, _ = searched
-        gaps = np.isnan(rows.matrix)
-        there = [i for i, n in enumerate(gaps.sum(axis=0)) if FEWEST_GAPS <= n <= len(gaps) - FEWEST_GAPS]
-        if not there or len(gaps) < ROWS_FOR_NOISE:
-            return []
-        settings: Any = dict(n_levels=n_levels, rng=np.random.default_rng(self.seed))
-        mains = [(i,) for i in range(x.shape[1])]
-        first = fit_additive(x, Plain(y, rows.weight), rows.weight, clusters=mains, **settings)
-        away = Predictive(first.likelihood, *first.left_out).away(y)
-        return [self.read.names[i] for i in there if is_noisier(away, gaps[:, i])]
+        looked = likely_noise(found, x, y, rows.weight, n_levels)
+        if looked == "gaussian" or (self._may_remain and self._is_something_left(searched, found)):
+            return noise
+        return noise_of(looked, *noise.notes, LIKELIER[looked])
+
+    def _likelier(
+        self, searched: Searched, old: tuple[Noise, Additive], new: Noise, within: list[Term] | None, control: Control
+    ) -> tuple[Noise, Additive]:
+        """Another noise with its fit, where rows left out speak for these; else those that there are."""
+        noise, found = old
+        if new is noise:
+            return old
+        y, rows = searched.y, searched.rows
+        control.report("rows left out speak for another noise: fitting it")
+        other = self._terms_of(
+            searched, new, within, Mains.FOUND, enough=control.enough, report=control.report, everything=None
+        )
+        before, after = _losses(found, searched), _losses(other, searched)
+        gain = float(rows.weight @ (_left_out(other).log_prob(y) - _left_out(found).log_prob(y)).sum(axis=1))
+        if gain < LEAST_GAIN or np.any(after > MUCH_WORSE * before):
+            return old
+        *notes, words = new.notes
+        return new._replace(notes=[*notes, words.format(gain / rows.weight.sum())]), other
+
+    def _is_something_left(self, searched: Searched, found: Additive) -> bool:
+        """Whether networks, which know of Gaussian noise alone, could learn something of what the terms leave."""
+        _, inputs = searched.for_networks(self.seed)
+        return is_something_left(inputs, searched.y - found.left_out[0], searched.weight)
 
     def _not_behind(
         self,
@@ -212,18 +276,20 @@ class _Additive:
         terms_of: Callable[[Mains], Additive],
         searched: Searched,
         control: Control,
-    ) -> Additive:
+    ) -> tuple[Additive, Mains]:
         """The terms found, or lines or curves of all inputs where losses are beyond a limit and theirs are less.
 
         So few rows may show nothing but lines; or terms were missed that lines stand for.
         """
+        chosen = Mains.FOUND
         for mains in (Mains.LINES, Mains.ALL):
             if np.all(_losses(found, searched) <= limit):
                 break
             control.report(f"a linear model does better: trying {mains.value} of all inputs")
             other = terms_of(mains)
-            found = other if self._is_better(other, found, limit, searched) else found
-        return found
+            if self._is_better(other, found, limit, searched):
+                found, chosen = other, mains
+        return found, chosen
 
     def _is_better(self, one: Additive, other: Additive, limit: Float[np.ndarray, " k"], searched: Searched) -> bool:
         """Whether one model predicts rows left out better than another, by its density too, which outliers decide less.
@@ -252,24 +318,23 @@ class _Additive:
         self, found: Additive, coded: Encoded, searched: Searched, linear: Float[np.ndarray, "n k"], noise: Noise
     ) -> Outcome:
         """The terms as they are."""
-        notes = ["fitted in closed form: nothing was trained by steps of a gradient.", *noise.notes]
+        words = ["fitted in closed form: nothing was trained by steps of a gradient.", *noise.notes]
         if (everything := searched.everything) is not None:
             n, n_all = len(searched.x), everything.n_rows
-            notes.append(f"terms were sought in {n:,} of the rows, and fitted to all {n_all:,}.")
+            words.append(f"terms were sought in {n:,} of the rows, and fitted to all {n_all:,}.")
         if self.shapes:
             rising = ", ".join(
                 f"{'rises' if s > 0 else 'falls'} with {self.read.names[i]}" for i, s in self.shapes.items()
             )
-            notes.append(f"as asked, f {rising}; draws of it are the nearest functions that do.")
+            words.append(f"as asked, f {rising}; draws of it are the nearest functions that do.")
         if not found.clusters:
-            notes.append("no input was found to act: predictions are the mean.")
+            words.append("no input was found to act: predictions are the mean.")
         return Outcome(
             posterior=TermsPosterior(found.terms, self.seed),
             likelihood=found.likelihood,
             encoding=coded.encoding,
             rows=searched.rows,
-            notes=notes,
-            warnings=[],
+            findings=notes(Kind.FITTING, words),
             left_out=_left_out(found),
             linear=linear,
             found=Found(found.clusters, found.structures),
@@ -286,13 +351,11 @@ class _Additive:
         given: Any = likelihood, coded.x, y, read.rows.weight, control
         fitted = train(self.settings, shape, *given, n_steps=self.settings.n_steps, stream=read.stream)
         rows = marginal_rows(coded.x, read.rows.weight)
-        notes, warnings = network_words(fitted)
         return outcome._replace(
             posterior=NetworkPosterior(fitted.network, rows, self.seed, name, widths, SCHEMES[name]["options"]),
             likelihood=fitted.likelihood,
             encoding=coded.encoding,
-            notes=notes,
-            warnings=warnings,
+            findings=training(fitted),
             left_out=None,
         )
 
@@ -301,10 +364,8 @@ class _Additive:
         if self.n_classes or type(outcome.likelihood) is not Gaussian:
             return outcome
         control.report("looking at what the terms leave")
-        x, y, rows, n_levels, _ = searched
-        direction = Targets(y, rows.weight).direction(y)
-        settings: Any = dict(most_levels=0, fill=True, rng=np.random.default_rng(self.seed))
-        encoding, inputs, _ = encode(x, direction, rows.weight, n_levels, [False] * len(n_levels), **settings)
+        x, y, rows, *_ = searched
+        encoding, inputs = searched.for_networks(self.seed)
         if not is_something_left(inputs, y - found.left_out[0], rows.weight):
             return outcome
         usual = SCHEMES["deep_ensemble"]
@@ -326,55 +387,36 @@ class _Additive:
             likelihood=likelihood,
             left_out=Predictive(likelihood, both.said.mean, both.said.variance + both.said.fewer),
             method=Method.BOTH_LEFT_OUT,
-            notes=[
-                "the terms are fitted in closed form. They leave something out that networks over all inputs add, as "
-                "one more term; `remainder=False` does without."
+            findings=[
+                *notes(
+                    Kind.FITTING,
+                    [
+                        "the terms are fitted in closed form. They leave something out that networks over all inputs "
+                        "add, as one more term; `remainder=False` does without."
+                    ],
+                ),
+                *(each for each in training(fitted) if each.severity is not Severity.NOTE),
             ],
-            warnings=network_words(fitted)[1],
         )
 
-    def _warnings(self, outcome: Outcome, found: Additive, control: Control) -> list[str]:
+    def _findings(self, outcome: Outcome, found: Additive, control: Control) -> list[Finding]:
+        """What there is to say about the inputs, and the end of the search."""
         names, matrix = self.read.names, outcome.rows.matrix
         acting = sorted({i for cluster in found.clusters for i in cluster})
-        warnings = outcome.warnings + concurvity(matrix, names, acting)
+        findings: list[Finding] = []
         columns = self.read.schema.columns
         for i in acting:
             if columns[i].kind == "number":
-                warnings += marked_gaps(columns[i].original(matrix[:, i]), names[i])
+                findings += marked_gaps(columns[i].original(matrix[:, i]), names[i])
         if self.given is None:
-            warnings += copy_words({i: first for i, first in copies_of(matrix).items() if first in acting}, names)
-        if control.ended:
-            warnings.append(f"{control.why}: some terms, or a remainder, may not have been looked for.")
-        return warnings
-
-
-def clusters_given(clusters: Sequence[Any], names: list[str]) -> list[Term]:
-    """Groups of inputs, by name or by place, as places."""
-    found = []
-    for cluster in clusters:
-        if isinstance(cluster, str) or not len(tuple(cluster)):
-            raise ValueError(f"`clusters` must hold groups of inputs, got {cluster!r}.")
-        found.append(tuple(sorted({position_in(names, name) for name in cluster})))
-    return found
-
-
-def shapes_given(settings: Settings, read: Read) -> dict[int, int]:
-    """Inputs that f rises (1) or falls (−1) with, by their places."""
-    if not settings.monotone:
-        return {}
-    if settings.scheme != "auto":
-        raise ValueError(f'`monotone` needs scheme="auto", got {settings.scheme!r}.')
-    if read.target.n_classes > 2:
-        raise ValueError(f"`monotone` is for numbers, counts and two classes, got {read.target.n_classes} classes.")
-    shapes = {}
-    for name, sign in settings.monotone.items():
-        i = position_in(read.names, name)
-        if (column := read.schema.columns[i]).kind not in ("number", "ordered"):
-            raise ValueError(f"`monotone` is for numbers and ordered levels: {column.name} is a {column.kind}.")
-        if sign not in SIGNS:
-            raise ValueError(f'`monotone` must say "+" or "-" of {column.name}, got {sign!r}.')
-        shapes[i] = SIGNS[sign]
-    return shapes
+            copies = copies_of(matrix, self.read.n_levels)
+            findings += equal_inputs({i: first for i, first in copies.items() if first in acting}, names)
+            stories = (open_choices(s.substitutes, names, copies) for s in found.structures)
+            findings += dict.fromkeys(finding for each in stories for finding in each)
+        # which of two acts was looked at for pairs as close as these, where terms were sought
+        known = {(s.input, s.other) for each in found.structures for s in each.substitutes}
+        findings += concurvity(matrix, names, acting, known)
+        return findings + cut_short(control, "some terms, or a remainder, may not have been looked for.")
 
 
 def threads(n_rows: int) -> threadpool_limits:

@@ -21,8 +21,11 @@ def set_aside(rows: Rows, seed: int) -> tuple[Rows, Rows]:
     """The rows to fit, and those that intervals are calibrated on, by chance; the weight of these counts them.
 
     Of equal rows some may go to either side, unless they look like copies: a copy of a row that was fitted says nothing
-    about new ones, so that all copies are one row.
+    about new ones, so that all copies are one row. Groups go to one side as a whole; where it is known when rows were,
+    the last are set aside.
     """
+    if rows.group is not None or rows.time is not None:
+        return _belonging_aside(rows, seed)
     run, _ = runs_of(rows.matrix, rows.y)
     first, weight = np.flatnonzero(np.diff(run, prepend=-1)), np.bincount(run, rows.weight)
     matrix, y = rows.matrix[first], rows.y[first]
@@ -38,7 +41,27 @@ def set_aside(rows: Rows, seed: int) -> tuple[Rows, Rows]:
     else:
         out = np.round(CALIBRATION_SHARE * units)
     held = out > 0.0
-    return canonical(matrix, y, weight * (1.0 - out / units)), Rows(matrix[held], y[held], out[held])
+    fitted = canonical(matrix, y, weight * (1.0 - out / units))
+    if rows.place is not None and fitted.place is not None:
+        fitted = fitted._replace(place=rows.place[first][fitted.place])
+    return fitted, Rows(matrix[held], y[held], out[held])
+
+
+def _belonging_aside(rows: Rows, seed: int) -> tuple[Rows, Rows]:
+    """The same of rows that follow each other, or belong together."""
+    if rows.time is not None:
+        out = rows.time > np.quantile(rows.time, 1.0 - CALIBRATION_SHARE)
+    else:
+        codes = np.unique(np.asarray(rows.group), return_inverse=True)[1]
+        order = np.random.default_rng(seed).permutation(codes.max() + 1)
+        upto = np.cumsum(np.bincount(codes)[order])
+        # at least one group, and as many as do not go beyond the share
+        n_out = max(int(np.searchsorted(upto, CALIBRATION_SHARE * len(codes), side="right")), 1)
+        out = np.isin(codes, order[:n_out])
+    if not out.any() or (~out).sum() < 2:
+        raise ValueError(f"`conformal=True` needs rows to set aside, and rows to fit, got {len(out)} in all.")
+    held = rows.at(out)
+    return rows.at(~out), held._replace(weight=np.maximum(held.weight, 1.0))
 
 
 def in_order(scores: Float[np.ndarray, "n k"], times: Float[np.ndarray, " n"]) -> Float[np.ndarray, "m k"]:

@@ -1,62 +1,73 @@
-"""What to think of a fit, in plain words."""
+"""What there is to find about a fit: each check gives findings, or none."""
 
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.stats import rankdata
+from scipy.stats import norm, rankdata
 
-from vertebra.machine.control import Ended
-from vertebra.models.scores import ScoreName
+from vertebra.effects.words import probability_words
+from vertebra.likelihoods.predictive import Predictive
+from vertebra.machine.control import Control
+from vertebra.models.findings import Finding, Kind, Severity
+from vertebra.models.scores import Method, ScoreName
+from vertebra.terms.structure import Substitute
 
 # Rank correlations of two inputs from which their effects can hardly be told apart.
 CONCURVE = 0.95
 # Copies of an input that are named.
 MOST_COPIES = 3
-# Coverage of 95 % intervals outside these limits is worth a warning, with so many rows.
-COVERAGE_LIMITS, ROWS_FOR_COVERAGE = (0.92, 0.98), 200
-# Noise is uneven where its variance in one of so many parts of an input is so many times that in another.
-UNEVEN, N_PARTS, ROWS_PER_PART = 8.0, 8, 40
+# One of two inputs acts from this probability on; from the other on it is clear which.
+REAL, CLEAR = 0.5, 0.95
+# Coverage of 95 % intervals outside these limits is worth a warning, with so many rows, and by so many standard errors:
+# right intervals of 300 rows leave the limits in 1.5 % of fits, and by as much as that in 0.3 %.
+COVERAGE_LIMITS, ROWS_FOR_COVERAGE, SURELY_OFF = (0.92, 0.98), 200, 3.0
+# Noise is uneven where distances go with an input, or with how far it is from its middle, in a share of so many clean
+# fits, and its variance in one of so many parts of the input is so many times that in another. Of more rows some do.
+BY_CHANCE, UNEVEN, N_PARTS, ROWS_PER_PART, MOST_RANKED = 1e-4, 2.0, 4, 25, 5000
+# Normal noise has Hogg's ratios 2.585 (of tails) and log 1 = 0 (of the upper to the lower), each with the sd 1.74/√n;
+# 0.1 % of normal draws of 100 to 5,000 rows are so many sds away. Less than the least matters little: t(5) has 3.05,
+# contamination of 2 % 3.3; exponential noise a log of 1.5.
+HOGG, HOGG_SD, HOGG_SURELY, HOGG_LEAST, ROWS_FOR_TAILS = 2.585, 1.74, 3.5, 0.25, 100
+# What the deciles of skewed noise lean, a log as above, times √n: three sds of t(2), whose sd is 3.2/√n. Lognormal
+# noise leans by 1.3, exponential by 1.
+LEAN = 9.6
 # Rows are noisier if their variance is larger by this factor, and their sd by so many standard errors.
 NOISIER, CLEARLY = 1.5, 3.0
 # A value that stands for a gap: one of these at an end of a column, in so many rows and no larger a share, further from
 # the bulk of the others than so many times their interquartile range. Diamonds' zeros are 2 of them away.
 MARKS = (0.0, -1.0, *(sign * (10.0**k - 1.0) for k in range(1, 9) for sign in (-1, 1)))
 FEWEST_MARKED, MOST_MARKED, FAR = 3, 0.2, 1.5
-# An error this many times that of a linear model is clearly worse.
-WORSE = 1.1
+# An error this many times that of a linear model is clearly worse. Another model's error is lower by chance unless the
+# losses of the rows differ by so many standard errors.
+WORSE, NOT_BY_CHANCE = 1.1, 2.0
+# By which share the error is larger than that of a quick flexible model: to be looked at, and severe. Errors below the
+# least, in sds of the target or in nats, are no more told apart: both models are good.
+BEHIND_FLEXIBLE, FAR_BEHIND, LEAST_ERROR = 0.05, 0.2, 0.05
+# Predictions of rows left out that say all but this share of the variance are too good to be true; of classes, an AUC
+# so near to 1, or a log loss of so small a share of that of the classes' shares. Round numbers. Fewer rows than so many
+# may be parted by chance.
+TOO_GOOD, TOO_GOOD_AUC, TOO_GOOD_LOSS, ROWS_TO_BE_PARTED = 1e-3, 5e-4, 0.01, 50
+# Rows per coefficient, counted as rows decide them, below which it is said, and below which it is worth a warning: f1
+# of 300 rows has 9, and its intervals, widened by what rows left out show, hold.
+ROWS_PER_COEFFICIENT, TOO_FEW_PER_COEFFICIENT = 10.0, 5.0
+# Log odds, or logs of rates, that no table can show: e²⁰ is 5 × 10⁸ to one.
+MOST_LOG_ODDS = 20.0
+# Of fewer rows nothing can be sound: two of them hold an interval of 95 % by chance alone. A round number.
+FEWEST_ROWS = 20
 
 
-@dataclass(frozen=True)
-class Diagnostics:
-    """`verdict` in a sentence, what went well in `notes`, what to look at in `warnings`, the figures behind them.
+def concurvity(
+    x: Float[np.ndarray, "n p"], names: Sequence[str], inputs: Sequence[int], known: Collection[tuple[int, int]] = ()
+) -> list[Finding]:
+    """Pairs of inputs that act whose values go so closely together that their effects can hardly be told apart.
 
-    `ended` says why the fit was cut short, if it was.
+    But those that are `known`, of which more is said.
     """
-
-    verdict: str
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    figures: dict[str, float] = field(default_factory=dict)
-    ended: Ended | None = None
-
-    def __str__(self) -> str:
-        return "\n".join([self.verdict, *(f"  · {note}" for note in self.notes), *(f"  ! {w}" for w in self.warnings)])
-
-
-def summary(
-    notes: Sequence[str], warnings: Sequence[str], figures: dict[str, float], ended: Ended | None = None
-) -> Diagnostics:
-    verdict = "Sound: nothing to worry about." if not warnings else f"Usable, with {len(warnings)} thing(s) to look at."
-    return Diagnostics(verdict, tuple(notes), tuple(warnings), figures, ended)
-
-
-def concurvity(x: Float[np.ndarray, "n p"], names: Sequence[str], inputs: Sequence[int]) -> list[str]:
-    """Pairs of inputs that act whose values go so closely together that their effects can hardly be told apart."""
     if len(inputs) < 2 or len(x) < 10:
         return []
     rows = np.linspace(0, len(x) - 1, min(len(x), 5000)).astype(int)
@@ -71,15 +82,22 @@ def concurvity(x: Float[np.ndarray, "n p"], names: Sequence[str], inputs: Sequen
         (abs(correlation[a, b]), names[inputs[a]], names[inputs[b]])
         for a in range(len(inputs))
         for b in range(a + 1, len(inputs))
-        if abs(correlation[a, b]) > CONCURVE
+        if abs(correlation[a, b]) > CONCURVE and not {(inputs[a], inputs[b]), (inputs[b], inputs[a])} & set(known)
     ]
     return [
-        f"{one} and {other} rise and fall together (rank correlation {r:.2f}): their effects can hardly be told apart."
+        Finding(
+            Kind.CONCURVITY,
+            Severity.WARNING,
+            f"{one} and {other} rise and fall together (rank correlation {r:.2f}): their effects can hardly be told "
+            "apart.",
+            float(r),
+            "Read them as one, or leave one out.",
+        )
         for r, one, other in sorted(found, reverse=True)[:5]
     ]
 
 
-def marked_gaps(values: Float[np.ndarray, " n"], name: str) -> list[str]:
+def marked_gaps(values: Float[np.ndarray, " n"], name: str) -> list[Finding]:
     """Rows of a number whose value may stand for a gap: zeros, −1 or nines, far from all others."""
     values = values[~np.isnan(values)]
     found = []
@@ -98,14 +116,13 @@ def marked_gaps(values: Float[np.ndarray, " n"], name: str) -> list[str]:
         spread = (upper - lower) or (high - low)
         away = low - mark if mark < low else mark - high
         if spread > 0.0 and away > FAR * spread:
-            found.append(
-                f"{n} rows have {name} = {mark:.0f}, far from all others: a gap? "
-                f"`missing_values={{{json.dumps(name, ensure_ascii=False)}: {mark:.0f}}}` reads it as one."
-            )
+            words = f"{n} rows have {name} = {mark:.0f}, far from all others: a gap?"
+            remedy = f"`missing_values={{{json.dumps(name, ensure_ascii=False)}: {mark:.0f}}}` reads it as one."
+            found.append(Finding(Kind.MARKED_GAPS, Severity.WARNING, words, float(n), remedy))
     return found
 
 
-def copy_words(copies: Mapping[int, int], names: Sequence[str]) -> list[str]:
+def equal_inputs(copies: Mapping[int, int], names: Sequence[str]) -> list[Finding]:
     """Inputs that are equal in all rows: the model reads the first, and cannot know which of them acts."""
     groups: dict[int, list[str]] = {}
     for i, first in copies.items():
@@ -114,66 +131,279 @@ def copy_words(copies: Mapping[int, int], names: Sequence[str]) -> list[str]:
     for first, others in groups.items():
         shown = ", ".join(others[:MOST_COPIES]) + (f" and {n} more" if (n := len(others) - MOST_COPIES) > 0 else "")
         are = "are copies" if len(others) > 1 else "is a copy"
-        found.append(f"{shown} {are} of {names[first]}, which alone is read: what acts may be any of them.")
+        words = f"{shown} {are} of {names[first]}, which alone is read: what acts may be any of them."
+        found.append(Finding(Kind.COPIES, Severity.WARNING, words, float(len(others)), "Keep the one that is meant."))
     return found
 
 
-def coverage_words(scores: Mapping[str, float], n: float, targets: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A note, or a warning, on the coverage of 95 % intervals of rows left out one at a time, target by target."""
-    notes, warnings = [], []
+def open_choices(found: Sequence[Substitute], names: Sequence[str], copies: Mapping[int, int]) -> list[Finding]:
+    """Inputs that may act in place of others, all of which the search looked at, the model's own and the rest.
+
+    Of `copies`, which say the same as another, nothing is said here.
+    """
+    result = []
+    for i, j, correlation, together, one, other, both, product in found:
+        # where the other one alone is clear, it is not the one that the model reads
+        if copies.get(j) == i or together < REAL or max(one, both, product) > CLEAR:
+            continue
+        sure = probability_words(together)
+        which = "the model reads the other" if other > CLEAR else "data hardly say which"
+        said = f"{names[i]} or {names[j]} acts ({sure}), and {which}: {names[i]} alone {one:.2f}, "
+        said += f"{names[j]} alone {other:.2f}, both {both:.2f}, as a product too {product:.2f}"
+        words = f"{said}. They go together ({correlation:.2f}):"
+        result.append(Finding(Kind.SUBSTITUTES, Severity.WARNING, words, float(one), "read them as one."))
+    return result
+
+
+def coverage(
+    scores: Mapping[str, float], n: float, targets: Sequence[str], method: Method = Method.LEFT_OUT
+) -> list[Finding]:
+    """How many rows left out 95 % intervals hold, target by target."""
+    found = []
     low, high = COVERAGE_LIMITS
-    for key, coverage in scores.items():
+    for key, value in scores.items():
         name = ScoreName.read(key)
-        if name.score == "coverage_95":
-            whose = name.whose(targets)
-            words = f"95 % prediction intervals{whose} cover {coverage:.1%} of the rows, each left out in turn"
-            if n >= ROWS_FOR_COVERAGE and not low <= coverage <= high:
-                advice = "the noise is not as assumed. Try another `likelihood`, or `conformal=True`."
-                warnings.append(f"{words}: {advice}")
-            else:
-                notes.append(f"{words}.")
-    return notes, warnings
+        if name.score != "coverage_95":
+            continue
+        of = "the rows, each left out in turn" if method is Method.LEFT_OUT else "rows left out"
+        words = f"95 % prediction intervals{name.whose(targets)} cover {value:.1%} of {of}"
+        surely = abs(value - 0.95) > SURELY_OFF * math.sqrt(0.95 * 0.05 / max(n, 1.0))
+        if n >= ROWS_FOR_COVERAGE and surely and not low <= value <= high:
+            words, advice = f"{words}: the noise is not as assumed.", "Try another `likelihood`, or `conformal=True`."
+            found.append(Finding(Kind.COVERAGE, Severity.WARNING, words, value, advice))
+        else:
+            found.append(Finding(Kind.COVERAGE, Severity.NOTE, f"{words}.", value))
+    return found
 
 
-def worse_than_linear(scores: Mapping[str, Mapping[str, float]], targets: Sequence[str]) -> list[str]:
+class Beside(NamedTuple):
+    """The losses of rows by a model, and by another, and the power that makes errors of their means.
+
+    One column per target; squared errors in squares of the target's sd, or of classes minus log probabilities.
+    """
+
+    own: Float[np.ndarray, "m k"]
+    other: Float[np.ndarray, "m k"]
+    weight: Float[np.ndarray, " m"]
+    power: float  # 0.5 of squared errors, 1 of log losses
+
+    def errors(self, k: int) -> tuple[float, float]:
+        """The model's error and the other's."""
+        own, other = (float(np.average(each[:, k], weights=self.weight)) for each in (self.own, self.other))
+        return own**self.power, other**self.power
+
+    def is_worse(self, k: int) -> bool:
+        """Whether the model's losses are larger by more than chance."""
+        apart = self.weight * (self.own - self.other)[:, k]
+        return float(apart.sum()) > NOT_BY_CHANCE * float(np.sqrt(np.sum((apart - apart.mean()) ** 2)))
+
+
+def worse_than_linear(seen: Beside, targets: Sequence[str], units: Float[np.ndarray, " k"]) -> list[Finding]:
     """Where a linear model predicts rows it did not see clearly better."""
     found = []
-    for key, own in scores["model"].items():
-        name = ScoreName.read(key)
-        if name.score in ("rmse", "log_loss") and own > WORSE * (linear := scores["linear"][key]):
-            found.append(
-                f"a linear model predicts rows{name.whose(targets)} left out better ({name.score} {linear:.4g} against "
-                f"{own:.4g}): the model does not hold all that the inputs say, or there are too few rows for it."
+    for k in range(seen.own.shape[1]):
+        own, linear = seen.errors(k)
+        if own > WORSE * linear and seen.is_worse(k):
+            score, unit = ("rmse", units[k]) if seen.power < 1.0 else ("log_loss", 1.0)
+            whose = f" of {targets[k]}" if len(targets) > 1 else ""
+            words = (
+                f"a linear model predicts rows{whose} left out better ({score} {unit * linear:.4g} against "
+                f"{unit * own:.4g}): the model does not hold all that the inputs say, or there are too few rows for it."
             )
+            advice = "Use the linear model, or give more rows."
+            found.append(Finding(Kind.LINEAR, Severity.SEVERE, words, own / max(linear, 1e-300) - 1.0, advice))
     return found
+
+
+def behind_flexible(seen: Beside, targets: Sequence[str]) -> list[Finding]:
+    """Where a quick flexible model predicts rows it did not see clearly better: terms of few inputs are not enough."""
+    found = []
+    for k in range(seen.own.shape[1]):
+        own, other = seen.errors(k)
+        excess = (own - other) / max(other, LEAST_ERROR)
+        if excess > BEHIND_FLEXIBLE and seen.is_worse(k):
+            score = "RMSE" if seen.power < 1.0 else "log loss"
+            whose = f" of {targets[k]}" if len(targets) > 1 else ""
+            words = (
+                f"boosted trees, quickly fitted, predict rows{whose} left out better: the {score} of this model is "
+                f"{excess:.0%} larger. It does not hold all that the inputs say."
+            )
+            severity = Severity.SEVERE if excess > FAR_BEHIND else Severity.WARNING
+            advice = "Read its effects as parts of the answer, and predict by another model, or give it other inputs."
+            found.append(Finding(Kind.FLEXIBLE, severity, words, excess, advice))
+    return found
+
+
+def too_good(
+    scores: Mapping[str, float], targets: Sequence[str], strongest: Sequence[str], *, shares: float, n: float
+) -> list[Finding]:
+    """Where n rows left out are predicted all but exactly: an input may be made of the target.
+
+    `shares` is the log loss of the shares of the classes; of numbers there is none, NaN.
+    """
+    if (seen := _parted(scores, shares)) is not None and n >= ROWS_TO_BE_PARTED:
+        return [_leak("the classes of rows left out", *seen, strongest)]
+    found = []
+    for key, value in scores.items():
+        name = ScoreName.read(key)
+        if name.score == "r2" and value > 1.0 - TOO_GOOD:
+            found.append(_leak(f"rows left out{name.whose(targets)}", f"R² {value:.6f}", value, strongest))
+    return found
+
+
+def _parted(scores: Mapping[str, float], shares: float) -> tuple[str, float] | None:
+    """By which score classes are told apart all but exactly, in words, and its value."""
+    auc, loss = scores.get("auc", math.nan), scores.get("log_loss", math.nan)
+    if auc > 1.0 - TOO_GOOD_AUC:
+        return f"AUC {auc:.6f}", auc
+    if loss < TOO_GOOD_LOSS * shares:
+        return f"log loss {loss:.2g}, by their shares {shares:.2g}", loss
+    return None
+
+
+def _leak(what: str, figure: str, value: float, strongest: Sequence[str]) -> Finding:
+    shown = " and ".join(strongest[:2]) or "an input"
+    words = f"{what} are predicted all but exactly ({figure}): is {shown} a part of the answer, or made from it?"
+    return Finding(Kind.LEAK, Severity.SEVERE, words, value, "Then leave it out.")
+
+
+def few_rows(n: float) -> list[Finding]:
+    """Where so few rows were fitted that no figure of the fit can be trusted."""
+    if n >= FEWEST_ROWS:
+        return []
+    words = f"{n:.0f} rows are too few for any of these figures to be trusted."
+    return [Finding(Kind.FEW_ROWS, Severity.SEVERE, words, float(n), f"Give at least {FEWEST_ROWS}.")]
+
+
+def coefficients(left_out: Predictive, weight: Float[np.ndarray, " n"]) -> float:
+    """How many coefficients the rows decide, Σ Var f · w/σ²: the trace of the smoother, of the largest output.
+
+    Read off f at rows without them, whose variance is v₋ = v/(1 − h), so that h = u/(1 + u) with u = v₋ w/σ².
+    """
+    likelihood = left_out.likelihood
+    if likelihood.has_classes:
+        p = left_out.probabilities()
+        information = (p * (1.0 - p))[:, -left_out.f_mean.shape[1] :]
+        variance = left_out.f_variance
+    else:
+        # of a location 1/σ²; of a rate, with its logarithm as f, the variance of the count
+        noise = left_out.aleatoric()
+        information = 1.0 / np.maximum(noise, 1e-300) if likelihood.is_location else noise
+        variance = left_out.f_variance[:, :: likelihood.latent_per_target]
+    u = variance * information * np.minimum(weight, 1.0)[:, None]
+    return float(np.max(np.maximum(weight, 1.0) @ (u / (1.0 + u))))
+
+
+def much_freedom(n: float, n_coefficients: float) -> list[Finding]:
+    """Where there are few rows for every coefficient that they decide."""
+    ratio = n / max(n_coefficients, 1e-300)
+    if ratio >= ROWS_PER_COEFFICIENT:
+        return []
+    words = f"{n:,.0f} rows decide about {n_coefficients:.0f} coefficients, {ratio:.1f} rows each"
+    if ratio >= TOO_FEW_PER_COEFFICIENT:
+        return [Finding(Kind.FREEDOM, Severity.NOTE, f"{words}.", ratio)]
+    words = f"{words}: intervals may be too narrow, and weak terms there by chance."
+    return [Finding(Kind.FREEDOM, Severity.WARNING, words, ratio, "Give more rows, or fewer inputs.")]
+
+
+def runaway(largest: float, term: str) -> list[Finding]:
+    """Where a component goes to log odds, or logs of rates, that no table can show."""
+    if largest <= MOST_LOG_ODDS:
+        return []
+    words = f"the effect of {term} goes to ±{largest:,.0f} on the log scale, which is certainty many times over."
+    advice = "Does it hold the answer, or do few rows decide it? Leave it out, or read its sign alone."
+    return [Finding(Kind.RUNAWAY, Severity.SEVERE, words, largest, advice)]
 
 
 def uneven_noise(
     away: Float[np.ndarray, "n k"], x: Float[np.ndarray, "n p"], names: Sequence[str], targets: Sequence[str]
-) -> list[str]:
+) -> list[Finding]:
     """Where rows miss their predictions by much more at some values of an input than at others.
 
-    `away`: how far each is off, in its own sds, without having been fitted.
+    `away`: how far each is off, in its own sds, without having been fitted. Ranks, which tails do not decide.
     """
-    found = []
+    found: list[Finding] = []
+    if len(x) < N_PARTS * ROWS_PER_PART:
+        return found
+    some = np.linspace(0, len(x) - 1, min(len(x), MOST_RANKED)).astype(int)
+    limit = norm.isf(BY_CHANCE / (4.0 * max(x.shape[1], 1) * len(targets)))
     for k, target in enumerate(targets):
-        worst = (UNEVEN, "")
-        for name, values in zip(names, x.T, strict=True):
-            if len(x) < N_PARTS * ROWS_PER_PART or len(np.unique(values[~np.isnan(values)])) < 3:
+        distance = np.abs(away[some, k])
+        worst = (0.0, 0.0, "")
+        for name, values in zip(names, x[some].T, strict=True):
+            seen = ~np.isnan(values)
+            if seen.sum() < N_PARTS * ROWS_PER_PART or np.ptp(values[seen]) == 0.0:
                 continue
-            parts = np.array_split(np.abs(away[np.argsort(values, kind="stable"), k]), N_PARTS)
+            surely = _goes_with(values[seen], distance[seen])
+            parts = np.array_split(distance[seen][np.argsort(values[seen], kind="stable")], N_PARTS)
             # squares of mean distances, not means of squares, which tails would decide
             means = np.array([part.mean() ** 2 for part in parts])
-            if (ratio := float(means.max() / max(means.min(), 1e-12))) > worst[0]:
-                worst = (ratio, name)
-        if worst[1]:
+            ratio = float(means.max() / max(means.min(), 1e-12))
+            if surely > limit and ratio > UNEVEN and surely > worst[0]:
+                worst = (surely, ratio, name)
+        if worst[2]:
             whose = f" of {target}" if len(targets) > 1 else ""
-            found.append(
-                f"the noise{whose} is uneven: along {worst[1]} its variance changes {worst[0]:.0f}-fold, so that "
-                "intervals are too wide in some places and too narrow in others. Try "
-                '`likelihood="heteroscedastic"`.'
+            words = (
+                f"the noise{whose} is uneven: along {worst[2]} its variance changes {worst[1]:.2g}-fold, so that "
+                "intervals are too wide in some places and too narrow in others."
             )
+            advice = 'Try `likelihood="heteroscedastic"`.'
+            found.append(Finding(Kind.UNEVEN_NOISE, Severity.WARNING, words, worst[1], advice))
     return found
+
+
+def _goes_with(values: Float[np.ndarray, " n"], distance: Float[np.ndarray, " n"]) -> float:
+    """By how many standard errors distances go with values, or with how far these are from their middle, in ranks."""
+    place = rankdata(values) / len(values) - 0.5
+    largest, ranks = 0.0, rankdata(distance)
+    for score in (place, np.abs(place)):
+        spread = float(score.std() * ranks.std())
+        if spread > 0.0:
+            r = float(np.mean((score - score.mean()) * (ranks - ranks.mean()))) / spread
+            largest = max(largest, abs(r) * math.sqrt(len(values)))
+    return largest
+
+
+def odd_noise(away: Float[np.ndarray, "n k"], targets: Sequence[str]) -> list[Finding]:
+    """Where noise that was taken for normal has heavy tails, or is skewed, by Hogg's ratios of means of outer rows."""
+    found: list[Finding] = []
+    n = len(away)
+    if n < ROWS_FOR_TAILS:
+        return found
+    limit = max(HOGG_LEAST, HOGG_SURELY * HOGG_SD / math.sqrt(n))
+    for own, target in zip(np.sort(away, axis=0).T, targets, strict=True):
+        outer, half, quarter = n // 20, n // 2, n // 4
+        low, high, middle = own[:outer].mean(), own[-outer:].mean(), own[quarter:-quarter].mean()
+        spread = own[-half:].mean() - own[:half].mean()
+        if not (low < middle < high and spread > 0.0):
+            continue
+        tails, skew = float((high - low) / spread), float(np.log((high - middle) / (middle - low)))
+        whose = f" of {target}" if len(targets) > 1 else ""
+        # a few rows far away on one side make no skew: the bulk must lean the same way
+        low, middle, high = np.quantile(own, [0.1, 0.5, 0.9])
+        lean = float(np.log(max(high - middle, 1e-300) / max(middle - low, 1e-300))) * np.sign(skew)
+        is_heavy = tails - HOGG > limit
+        if abs(skew) > limit and (lean > LEAN / math.sqrt(n) or not is_heavy):
+            side = "upwards" if skew > 0.0 else "downwards"
+            times = math.exp(abs(skew))
+            words = f"the noise{whose} is skewed: rows reach {times:.1f} times as far {side} as the other way."
+            advice = "Fit the logarithm of the target where it is positive, or `conformal=True`."
+            found.append(Finding(Kind.TAILS, Severity.WARNING, words, skew, advice))
+        elif is_heavy:
+            words = (
+                f"the noise{whose} has heavy tails: the outer rows are {tails / HOGG:.2f} times as far away as those "
+                "of normal noise."
+            )
+            found.append(Finding(Kind.TAILS, Severity.WARNING, words, tails, 'Try `likelihood="student_t"`.'))
+    return found
+
+
+def cut_short(control: Control, words: str) -> list[Finding]:
+    """Where the fit was cut short."""
+    if not control.ended:
+        return []
+    seconds = None if control.time_budget is None else float(control.time_budget)
+    return [Finding(Kind.ENDED, Severity.WARNING, f"{control.why}: {words}", seconds, "Give it more time.")]
 
 
 def is_noisier(away: Float[np.ndarray, "n k"], part: Bool[np.ndarray, " n"]) -> bool:

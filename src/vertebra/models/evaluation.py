@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.special import expit, softmax
 from scipy.stats import beta
 from sklearn.exceptions import ConvergenceWarning
@@ -17,6 +17,7 @@ from sklearn.metrics import roc_auc_score
 
 from vertebra.likelihoods import Bernoulli, Categorical
 from vertebra.likelihoods.predictive import Predictive
+from vertebra.models.rows import Rows
 from vertebra.models.scores import Method, ScoreName
 from vertebra.tables.encoding import MOST_LEVELS
 from vertebra.tables.folds import folds_of, groups_of
@@ -25,6 +26,9 @@ from vertebra.tables.folds import folds_of, groups_of
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 N_BINS = 10
 N_FOLDS = 5
+# Thresholds of a probability that are looked at: quantiles of what was said, so that rare classes have some too.
+N_THRESHOLDS = 200
+DECISIONS = ("true_second", "false_second", "false_first", "true_first")
 
 
 @dataclass(frozen=True)
@@ -35,13 +39,36 @@ class Evaluation:
     accuracy, and of two classes auc; the baselines are a linear logistic model and the shares of the classes.
     `calibration` has expected (a level, or the mean of stated probabilities), observed (coverage, or how often), and
     95 % limits of what was observed. With several targets every score bears its target's number. `method` says how rows
-    were left out, `method.words` in words.
+    were left out, `method.words` in words. `decisions`, of two classes: see `thresholds`.
     """
 
     method: Method
     n: int | float
     scores: dict[str, dict[str, float]]
     calibration: dict[str, list[float]] = field(default_factory=dict)
+    decisions: dict[str, list[float]] = field(default_factory=dict)
+
+    def thresholds(self) -> pd.DataFrame:
+        """Of two classes: what follows if the second is said from a probability on, threshold by threshold.
+
+        `decisions` are the weights of rows that are truly and falsely said to be of the second class, and of the first;
+        besides these: recall (of the second class, how much is found), false_alarms (of the first, how much is said to
+        be the second), precision (of what is said, how much is true), said (the share that is), and lift (precision
+        over the share of the second class).
+        """
+        if not self.decisions:
+            raise ValueError("thresholds are for two classes, with rows of both.")
+        table = pd.DataFrame(self.decisions)
+        tp, fp, fn, tn = (table[name] for name in DECISIONS)
+        total, said = tp + fp + fn + tn, tp + fp
+        precision = (tp / said).fillna(1.0)
+        return table.assign(
+            recall=tp / (tp + fn),
+            false_alarms=fp / (fp + tn),
+            precision=precision,
+            said=said / total,
+            lift=precision / ((tp + fn) / total),
+        )
 
     def table(self) -> pd.DataFrame:
         """A row for the model and for each baseline, a column per score."""
@@ -108,7 +135,7 @@ def of_classes(
     `matrix` are the inputs. Rows with equal ones have one place in the order that AUC looks at: left out one at a time,
     each makes itself a little less likely than its equals of the other class.
     """
-    said = {"model": probabilities, "linear": _from_logits(linear), "shares": np.tile(shares, (len(codes), 1))}
+    said = {"model": probabilities, "linear": from_logits(linear), "shares": np.tile(shares, (len(codes), 1))}
     scores: dict[str, dict[str, float]] = {}
     for name, p in said.items():
         scores[name] = {
@@ -127,9 +154,27 @@ def of_classes(
     mass = np.repeat(weight, probabilities.shape[1] - first)
     bins = np.array_split(np.argsort(p, kind="stable"), min(N_BINS, len(p)))
     expected, observed = ([np.average(v[b], weights=mass[b]) for b in bins] for v in (p, hits))
-    return Evaluation(
-        method, round(float(weight.sum())), scores, _with_limits(expected, observed, [mass[b].sum() for b in bins])
+    curve = _with_limits(expected, observed, [mass[b].sum() for b in bins])
+    is_pair = first == 1 and len(np.unique(codes)) == 2
+    decided = decisions(probabilities[:, 1], codes, weight) if is_pair else {}
+    return Evaluation(method, round(float(weight.sum())), scores, curve, decided)
+
+
+def decisions(p: Float[np.ndarray, " n"], codes: np.ndarray, weight: Float[np.ndarray, " n"]) -> dict[str, list[float]]:
+    """The weights of rows by what they are and what is said of them, if p from a threshold on says the second class."""
+    # what differs by rounding alone is equal
+    p = np.round(p, 12)
+    chosen = np.unique(np.quantile(p, np.linspace(0.0, 1.0, N_THRESHOLDS - 1), method="nearest"))
+    thresholds = np.unique([*chosen, 0.5, np.nextafter(p.max(), 2.0)])
+    order = np.argsort(p, kind="stable")
+    below = np.searchsorted(p[order], thresholds, side="left")
+    second, first = (
+        np.append(0.0, np.cumsum(weight[order] * (codes[order] == code)))[[*below, len(p)]] for code in (1, 0)
     )
+    parts = (second[-1] - second[:-1], first[-1] - first[:-1], second[:-1], first[:-1])
+    return {"threshold": thresholds.tolist()} | {
+        name: part.tolist() for name, part in zip(DECISIONS, parts, strict=True)
+    }
 
 
 def losses(
@@ -145,15 +190,26 @@ def losses_of_logits(
     logits: Float[np.ndarray, "n k"], codes: Float[np.ndarray, "n 1"], weight: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " 1"]:
     """The log loss of a linear model of classes."""
-    return np.array([_log_loss(_from_logits(logits), codes[:, 0].astype(int), weight)])
+    return np.array([_log_loss(from_logits(logits), codes[:, 0].astype(int), weight)])
+
+
+def losses_of_rows(
+    said: Float[np.ndarray, "n k"], y: Float[np.ndarray, "n m"], *, has_classes: bool
+) -> Float[np.ndarray, "n m"]:
+    """The squared error of every row and target; or of probabilities of classes, y their codes, minus the log."""
+    if not has_classes:
+        return (y - said) ** 2
+    own = said[np.arange(len(y)), y[:, 0].astype(int)]
+    return -np.log(np.maximum(own, 1e-300))[:, None]
 
 
 def _log_loss(probabilities, codes, weight) -> float:
-    own = probabilities[np.arange(len(codes)), codes]
-    return -float(np.average(np.log(np.maximum(own, 1e-300)), weights=weight))
+    own = losses_of_rows(probabilities, codes[:, None].astype(float), has_classes=True)
+    return float(np.average(own[:, 0], weights=weight))
 
 
-def _from_logits(logits):
+def from_logits(logits: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n classes"]:
+    """Probabilities of all classes; of two there is one logit, of the second."""
     if logits.shape[1] > 1:
         return softmax(logits, axis=1)
     return np.concatenate([expit(-logits), expit(logits)], axis=1)
@@ -232,11 +288,16 @@ def _design(matrix, n_levels, gaps, scale):
     return np.concatenate(columns, axis=1)
 
 
+def folds_for(rows: Rows, seed: int) -> Int[np.ndarray, " n"]:
+    """The fold of each row in which linear models, and others beside them, leave it out."""
+    return folds_of(N_FOLDS, np.random.default_rng(seed), rows.matrix, rows.y, rows.group)
+
+
 def cross_fitted(
-    matrix, y, weight, n_levels: Sequence[int], *, classes: int = 0, seed: int = 0
+    rows: Rows, folds: Int[np.ndarray, " n"], n_levels: Sequence[int], *, classes: int = 0
 ) -> Float[np.ndarray, "n k"]:
-    """What linear models say of rows they were not fitted to, fold by fold."""
-    folds = folds_of(N_FOLDS, np.random.default_rng(seed), matrix, y)
+    """What linear models say of rows they were not fitted to, fold by fold; 0 of rows in no fold, which is −1."""
+    matrix, y, weight = rows.learnt
     result: np.ndarray | None = None
     for fold in range(N_FOLDS):
         out = folds == fold

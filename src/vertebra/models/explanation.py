@@ -1,7 +1,8 @@
 """What an additive model knows: which terms are real, how strong, and what each adds, in the user's names and units."""
 
+import math
 import numbers
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Sequence, Sized
 from typing import cast
 
 import numpy as np
@@ -9,61 +10,160 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.special import ndtri
 
+from vertebra.effects.effect import Sizes
 from vertebra.effects.posterior import PosteriorOfTerms
 from vertebra.machine.checks import check_level
 from vertebra.models.model import Model
-from vertebra.models.settings import TermLike
+from vertebra.models.settings import InputLike, TermLike
 from vertebra.tables.schema import TableLike, date
 from vertebra.tables.values import Level
-from vertebra.terms.structure import discoveries, probabilities
+from vertebra.terms.joint import Measure
+from vertebra.terms.structure import Substitute, discoveries, probabilities, q_values
 from vertebra.terms.term import MOST_NAMED, Term
 
 # Values shown per numeric input, by the order of the term: as many points in all as a reader, or a page, can take.
 N_SHOWN, N_SHOWN_BEYOND = {1: 50, 2: 20, 3: 8}, 5
+# What `effects` says of each term.
+EFFECTS = ["term", "order", "strength", "sd", "lower", "upper", "sobol", "probability"]
+EFFECTS += ["share", "share_lower", "share_upper", "share_own"]
+# What stands between the inputs of a term: as it is printed, without blanks, and in files.
+BETWEEN = (" × ", "×", ":")
+
+# "data" or "product"; None is what is usual for the model.
+MeasureLike = str | None
 
 
 def effects(
-    model: Model, order: int | None = None, level: float = 0.95, *, baseline: TableLike = None, output: int = 0
+    model: Model,
+    order: int | None = None,
+    level: float = 0.95,
+    *,
+    baseline: TableLike = None,
+    output: int = 0,
+    measure: MeasureLike = None,
 ) -> pd.DataFrame:
     """Every term found, strongest first: see `AdditiveRegressor.effects`."""
-    strengths = strengths_of(model, baseline, output)
+    sizes = sizes_of(model, baseline, output, measure)
     check_level(level)
     unit, latent = model.target.unit(output), latent_of(model, output)
-    # Var f under the product measure is the sum of the squared strengths, draw by draw.
-    variance = sum((s**2 for s in strengths.values()), start=np.zeros(()))
     real = probabilities(model.sought.structures[latent])
     if (remainder := model.posterior.remainder) is not None:
         real[remainder.everything] = float(remainder.probability[latent])
     tails = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
     rows = []
-    for term, draws in strengths.items():
+    for term, (strength, share, own) in sizes.items():
         if order is None or len(term) == order:
-            low, high = np.percentile(draws, tails)
+            low, high = unit * np.percentile(strength, tails)
             rows.append(
                 {
                     "term": model.named(term),
                     "order": len(term),
-                    "strength": unit * float(draws.mean()),
-                    "sd": unit * float(draws.std()),
-                    "lower": unit * float(low),
-                    "upper": unit * float(high),
-                    "sobol": float(np.mean(draws**2 / np.maximum(variance, 1e-300))),
+                    "strength": unit * float(strength.mean()),
+                    "sd": unit * float(strength.std()),
+                    "lower": float(low),
+                    "upper": float(high),
+                    "sobol": float(share.mean()),
                     "probability": real.get(term, 0.0),
+                    **_share_columns(share, own, tails),
                 }
             )
-    columns = ["term", "order", "strength", "sd", "lower", "upper", "sobol", "probability"]
-    return pd.DataFrame(rows, columns=columns).sort_values("strength", ascending=False, ignore_index=True)
+    table = pd.DataFrame(rows, columns=EFFECTS).sort_values("strength", ascending=False, ignore_index=True)
+    return table
+
+
+def _share_columns(
+    share: Float[np.ndarray, " draws"], own: Float[np.ndarray, " draws"], tails: list[float]
+) -> dict[str, float]:
+    low, high = np.percentile(share, tails)
+    return {
+        "share": float(share.mean()),
+        "share_lower": float(low),
+        "share_upper": float(high),
+        "share_own": float(own.mean()),
+    }
+
+
+def totals(model: Model, level: float = 0.95, *, output: int = 0, measure: MeasureLike = None) -> pd.DataFrame:
+    """What each input that acts has a part in: see `AdditiveRegressor.totals`."""
+    sizes = sizes_of(model, None, output, measure)
+    check_level(level)
+    tails = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
+    everything = None if model.posterior.remainder is None else model.posterior.remainder.everything
+    named = {term: own for term, own in sizes.items() if term != everything}
+    rows = []
+    for i in sorted({i for term in named for i in term}):
+        first = named[(i,)].share if (i,) in named else np.zeros(1)
+        total = sum((own.share for term, own in named.items() if i in term), start=np.zeros(()))
+        low, high = np.percentile(total, tails)
+        rows.append(
+            (model.names[i], float(first.mean()), float(total.mean()), float(total.std()), float(low), float(high))
+        )
+    table = pd.DataFrame(rows, columns=["input", "main", "total", "sd", "lower", "upper"])
+    return table.sort_values("total", ascending=False, ignore_index=True)
+
+
+def substitutes(model: Model, *, output: int = 0) -> pd.DataFrame:
+    """Inputs that nearly copy one that acts: see `AdditiveRegressor.substitutes`."""
+    names, rows = model.names, model.sought.structures[latent_of(model, output)].substitutes
+    columns = ["input", "substitute", *Substitute._fields[2:]]
+    table = pd.DataFrame([(names[row[0]], names[row[1]], *row[2:]) for row in rows], columns=columns)
+    return table.rename(columns={"other_alone": "substitute_alone"})
+
+
+def candidates(model: Model, order: int | None = None, *, output: int = 0) -> pd.DataFrame:
+    """Every term that was tested, found or not: see `AdditiveRegressor.candidates`."""
+    latent, unit = latent_of(model, output), model.target.unit(output)
+    structure = model.sought.structures[latent]
+    real, q, found = probabilities(structure), q_values(structure), set(structure.terms)
+    strengths: dict[Term, float] = {}
+    if found:
+        strengths = {
+            t: unit * float(np.quantile(own.strength, 0.95)) for t, own in sizes_of(model, None, output).items()
+        }
+    rows = []
+    for term, test in structure.tests.items():
+        if order is None or len(term) == order:
+            beyond = math.nan if test.size is None else unit * test.size.upper
+            upper = strengths.get(term, beyond) if term in found else beyond
+            named = model.named(term), len(term), term in found
+            rows.append((*named, test.p_value, q.get(term, math.nan), real[term], upper))
+    table = pd.DataFrame(rows, columns=["term", "order", "found", "p_value", "q_value", "probability", "upper"])
+    return table.sort_values(["p_value", "order"], ignore_index=True)
 
 
 def interactions(
-    model: Model, fdr: float = 0.05, *, level: float = 0.95, baseline: TableLike = None, output: int = 0
+    model: Model,
+    fdr: float = 0.05,
+    *,
+    level: float = 0.95,
+    baseline: TableLike = None,
+    output: int = 0,
+    measure: MeasureLike = None,
 ) -> pd.DataFrame:
     """The rows of `effects` of order 2 and more that survive error control."""
-    table = effects(model, level=level, baseline=baseline, output=output)
+    table = effects(model, level=level, baseline=baseline, output=output, measure=measure)
     if not 0.0 < fdr < 1.0:
         raise ValueError(f"`fdr` must be between 0 and 1, got {fdr!r}.")
-    kept = {model.named(term) for term in discoveries(model.sought.structures[latent_of(model, output)], fdr)}
-    return table.loc[np.array([term in kept for term in table["term"]], dtype=bool)].reset_index(drop=True)
+    structure = model.sought.structures[latent_of(model, output)]
+    kept = discoveries(structure, fdr)
+    names = {model.named(term) for term in kept}
+    table = table.loc[np.array([term in names for term in table["term"]], dtype=bool)]
+    beyond = [t for t in kept if model.named(t) not in set(table["term"]) and structure.tests[t].size is not None]
+    if beyond:
+        table = pd.concat([table, _beyond(model, beyond, output)]) if len(table) else _beyond(model, beyond, output)
+    return table.sort_values("strength", ascending=False, ignore_index=True)
+
+
+def _beyond(model: Model, terms: Sequence[Term], output: int) -> pd.DataFrame:
+    """Rows of `effects` of terms that are not in the model: how strong their tests say that they may be."""
+    structure, unit = model.sought.structures[latent_of(model, output)], model.target.unit(output)
+    real, rows = probabilities(structure), []
+    for term in terms:
+        if (size := structure.tests[term].size) is not None:
+            sizes = [unit * each for each in size]
+            about = (model.named(term), len(term), *sizes, math.nan, real[term])
+            rows.append(dict(zip(EFFECTS, (*about, *[math.nan] * 4), strict=True)))
+    return pd.DataFrame(rows, columns=EFFECTS)
 
 
 def effect(
@@ -75,9 +175,10 @@ def effect(
     baseline: TableLike = None,
     output: int = 0,
     points: int | None = None,
+    measure: MeasureLike = None,
 ) -> pd.DataFrame:
     """One term as a function of its inputs, in their units and levels: mean, sd and a band of f."""
-    found = strengths_of(model, baseline, output)
+    found = sizes_of(model, baseline, output, measure)
     check_level(level)
     wanted = term_of(model, term)
     if wanted not in found:
@@ -95,7 +196,7 @@ def effect(
         coded[:, i] = grid.ravel()
     x = model.encoding(coded)
     latent, anchor = latent_of(model, output), _baseline(model, baseline)
-    curve = _taken_apart(model).curve(wanted, [x[:, i] for i in wanted], latent, anchor)
+    curve = _taken_apart(model).curve(wanted, [x[:, i] for i in wanted], latent, anchor, measure_of(model, measure))
     low, high = curve.band(level, simultaneous=simultaneous)
     unit = model.target.unit(output)
     columns = [pd.Series(_shown(model, i, coded[:, i]), name=model.names[i]) for i in wanted]
@@ -105,12 +206,22 @@ def effect(
     table = pd.concat(columns, axis=1)
     if discrete := [model.names[i] for i in wanted if model.values(i) is not None]:
         table.attrs["discrete"] = discrete  # no values lie between those of the table
+    if dates := [model.names[i] for i in wanted if model.schema.columns[i].part == "time"]:
+        table.attrs["dates"] = dates  # in days since 1970
+    if len(wanted) == 2 and (plane := model.profile.pairs.get((wanted[0], wanted[1]))) is not None:
+        near = plane.near(coded[:, wanted[0]], coded[:, wanted[1]])
+        table.attrs["rows"] = dict(
+            zip(zip(*(table.iloc[:, k] for k in (0, 1)), strict=True), near.tolist(), strict=True)
+        )
     return table
 
 
-def eval_terms(model: Model, X: TableLike, *, baseline: TableLike = None, output: int = 0) -> pd.DataFrame:
+def eval_terms(
+    model: Model, X: TableLike, *, baseline: TableLike = None, output: int = 0, measure: MeasureLike = None
+) -> pd.DataFrame:
     """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it."""
-    local = _taken_apart(model).local(model.x(X), latent_of(model, output), _baseline(model, baseline))
+    under = latent_of(model, output), _baseline(model, baseline), measure_of(model, measure)
+    local = _taken_apart(model).local(model.x(X), *under)
     unit = model.target.unit(output)
     intercept = model.target.origin(output) + unit * local.pop(()).mean
     table: dict[str | tuple[str, ...], np.ndarray] = {"intercept": intercept}
@@ -121,13 +232,19 @@ def eval_terms(model: Model, X: TableLike, *, baseline: TableLike = None, output
 
 
 def explain(
-    model: Model, row: TableLike, level: float = 0.95, *, baseline: TableLike = None, output: int = 0
+    model: Model,
+    row: TableLike,
+    level: float = 0.95,
+    *,
+    baseline: TableLike = None,
+    output: int = 0,
+    measure: MeasureLike = None,
 ) -> pd.DataFrame:
     """One prediction taken apart on the link scale: the intercept, then what each term adds, largest first."""
     check_level(level)
     coded = model.schema.matrix(_one_row(row, "row", len(model.schema.sources)), model.kind)
-    latent, anchor = latent_of(model, output), _baseline(model, baseline)
-    local = _taken_apart(model).local(model.encoding(coded), latent, anchor, with_sd=True)
+    under = latent_of(model, output), _baseline(model, baseline), measure_of(model, measure)
+    local = _taken_apart(model).local(model.encoding(coded), *under, with_sd=True)
     unit, width = model.target.unit(output), float(ndtri(0.5 + 0.5 * level))
     rows = []
     for term in sorted(local, key=lambda t: (len(t) > 0, -abs(local[t].mean[0]))):
@@ -139,13 +256,30 @@ def explain(
     return pd.DataFrame(rows, columns=["term", "value", "mean", "sd", "lower", "upper"])
 
 
-def strengths_of(model: Model, baseline: TableLike, output: int) -> dict[Term, np.ndarray]:
-    """Draws of the strengths of all terms, worked out once."""
-    latent, anchor = latent_of(model, output), _baseline(model, baseline)
-    place = (latent, None if anchor is None else tuple(anchor))
-    if place not in model.strengths:
-        model.strengths[place] = _taken_apart(model).strengths(latent, anchor)
-    return model.strengths[place]
+def sizes_of(model: Model, baseline: TableLike, output: int, measure: MeasureLike = None) -> dict[Term, Sizes]:
+    """Draws of the strengths and shares of all terms, worked out once."""
+    latent, anchor, under = latent_of(model, output), _baseline(model, baseline), measure_of(model, measure)
+    place = (latent, under if anchor is None else tuple(anchor))
+    if place not in model.sizes:
+        model.sizes[place] = _taken_apart(model).sizes(latent, anchor, under)
+    return model.sizes[place]
+
+
+def measure_of(model: Model, measure: MeasureLike) -> Measure:
+    """What components are averages over: what was asked for, if the model has it, or what is usual for it."""
+    there = _taken_apart(model).measures
+    if measure is None:
+        return there[0]
+    if measure not in {each.value for each in Measure}:
+        raise ValueError(f'`measure` must be "data" or "product", got {measure!r}.')
+    if (wanted := Measure(measure)) not in there:
+        why = (
+            "networks do not keep"
+            if model.posterior.terms is None
+            else "it comes from a file of an older version, without"
+        )
+        raise ValueError(f'`measure` must be "product" for this model, got {measure!r}: {why} how inputs go together.')
+    return wanted
 
 
 def _taken_apart(model: Model) -> PosteriorOfTerms:
@@ -162,9 +296,22 @@ def latent_of(model: Model, output: int) -> int:
     return int(output) * each
 
 
+def inputs_named(given: Sequence[str], inputs: Sequence[str]) -> list[str]:
+    """The inputs of a term, named one by one or as effects print it, "hr × workingday" or "hr:workingday"."""
+    found: list[str] = []
+    for each in given:
+        splits = ([*map(str.strip, each.split(mark))] for mark in BETWEEN)
+        parts = next((own for own in splits if set(own) <= set(inputs)), [each])
+        found += [each] if each in inputs else parts
+    return found
+
+
 def term_of(model: Model, term: TermLike) -> Term:
-    """The places of a term's inputs, which are given by name or by place."""
-    parts = (term,) if isinstance(term, str) or not isinstance(term, Iterable) else tuple(term)
+    """The places of a term's inputs, which are given by name or by place, or all in one as effects print them."""
+    if isinstance(term, str):
+        parts: tuple[InputLike, ...] = tuple(inputs_named([term], model.names))
+    else:
+        parts = tuple(term) if isinstance(term, Iterable) else (term,)
     return tuple(sorted({model.position(part) for part in parts}))
 
 

@@ -10,21 +10,25 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import ArrayLike, Bool, Float
+from scipy.special import expit, ndtri, softmax
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
+from vertebra.effects.effect import Sizes
 from vertebra.effects.posterior import Posterior
 from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.checks import check_count, check_level
 from vertebra.models.conformal import half_width
-from vertebra.models.diagnostics import Diagnostics
 from vertebra.models.evaluation import Evaluation, Linear, of_classes, of_numbers
-from vertebra.models.rows import OutsideRange, Rows, outside
+from vertebra.models.findings import Diagnostics
+from vertebra.models.rows import NewLevels, OutsideRange, Rows, outside
 from vertebra.models.scores import Method
 from vertebra.models.settings import LIKELIHOODS, InputLike
 from vertebra.models.target import Target, as_numbers
 from vertebra.networks.skeleton import Skeleton
+from vertebra.tables.column import UNSEEN
 from vertebra.tables.encoding import Encoding
+from vertebra.tables.named import taken_apart
 from vertebra.tables.profile import Profile
 from vertebra.tables.schema import Schema, TableLike, ValuesLike
 from vertebra.tables.weighting import Weights, weighting
@@ -32,11 +36,13 @@ from vertebra.terms.functions import are_few
 from vertebra.terms.structure import Structure
 from vertebra.terms.term import Term
 
-# Columns that a warning of rows outside the range names: as many as a line holds.
+# Columns that a warning of odd rows names: as many as a line holds.
 MOST_NAMED = 3
 # Digits, beside the first, of the values of a discrete number: scaling and back moves the sixteenth. A round number.
 # 10²² is the last power of ten that a double holds: rounding to more decimals would not be to a decimal number.
 N_DIGITS, MOST_DIGITS = 12, 22
+# Draws of the logits of more than two classes, for limits of their probabilities: a tail of 2.5 % has 50 of them.
+N_PROBABILITIES = 2000
 # Rows first, and no axis of targets where y had none.
 Shaped = Float[np.ndarray, "..."]
 
@@ -65,8 +71,8 @@ class Model:
     evaluation: Evaluation | None = None
     found: Found | None = None
     conformal: Float[np.ndarray, "m k"] | None = None  # sorted scores of rows set aside
-    # draws of strengths, by output and baseline: worked out once
-    strengths: dict[tuple, dict[Term, np.ndarray]] = field(default_factory=dict, repr=False, compare=False)
+    # draws of strengths and shares, by output and measure or baseline: worked out once
+    sizes: dict[tuple, dict[Term, Sizes]] = field(default_factory=dict, repr=False, compare=False)
 
     def replace(self, **parts: object) -> "Model":
         return dataclasses.replace(self, **parts)
@@ -111,22 +117,38 @@ class Model:
         """The place of an input, by name or by place."""
         return position_in(self.names, name)
 
+    @property
+    def sources(self) -> list[str]:
+        """The user's columns that predictions depend on: those in a term; all, where networks read all inputs."""
+        if self.found is None or self.posterior.remainder is not None:
+            return list(self.schema.sources)
+        read = {self.schema.columns[i].source for cluster in self.found.clusters for i in cluster}
+        return [source for source in self.schema.sources if source in read]
+
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def x(self, X: TableLike) -> Float[np.ndarray, "n p"]:
-        """A table as the model reads it; rows far from those of the fit are said."""
+        """A table as the model reads it; rows far from those of the fit, and with levels it never saw, are said."""
         coded = self.schema.matrix(X, self.kind)
         if (away := self.outside(coded)).any():
-            counts = away.sum(axis=0)
-            worst = np.argsort(-counts, kind="stable")[:MOST_NAMED]
-            listed = ", ".join(f"{self.names[i]} ({counts[i]:,})" for i in worst if counts[i])
-            warnings.warn(
-                f"{away.any(axis=1).sum():,} rows lie outside the range of the fit: {listed}. There predictions level "
-                "off, and their sds grow with the distance.",
-                OutsideRange,
-                stacklevel=4,
-            )
+            words = f"{self._counted(away)}. There predictions level off, and their sds grow with the distance."
+            warnings.warn(f"{_rows(away)} lie outside the range of the fit: {words}", OutsideRange, stacklevel=4)
+        if (new := self.new_levels(coded)).any():
+            words = f"{self._counted(new)}. They get the average effect, and the uncertainty of any level."
+            warnings.warn(f"{_rows(new)} have levels that were never seen: {words}", NewLevels, stacklevel=4)
         return self.encoding(coded)
+
+    def _counted(self, odd: Bool[np.ndarray, "n p"]) -> str:
+        """The columns with most odd values, and how many each has."""
+        counts = odd.sum(axis=0)
+        worst = np.argsort(-counts, kind="stable")[:MOST_NAMED]
+        return ", ".join(f"{self.names[i]} ({counts[i]:,})" for i in worst if counts[i])
+
+    def new_levels(self, coded: Float[np.ndarray, "n p"]) -> Bool[np.ndarray, "n p"]:
+        """Which levels of coded rows the fit never saw, of the columns that predictions depend on."""
+        read = set(self.sources)
+        is_level = np.array([bool(column.levels) and column.source in read for column in self.schema.columns])
+        return (coded == UNSEEN) & is_level
 
     def outside(self, coded: Float[np.ndarray, "n p"]) -> Bool[np.ndarray, "n p"]:
         """Which numbers of coded rows lie outside the range of the fit; levels never do."""
@@ -240,6 +262,22 @@ class Model:
         """P(class | X), the uncertainty of f averaged over."""
         return self._central(self.predictive(X)).probabilities()
 
+    def probability_interval(self, X: TableLike, level: float) -> Float[np.ndarray, "n 2 classes"]:
+        """Lower and upper limits of P(class | X): what f may be, given the rows of the fit."""
+        check_level(level)
+        mean, variance = self.posterior.moments(self.x(X))
+        sd, tail = np.sqrt(variance), 0.5 - 0.5 * level
+        if mean.shape[1] == 1:
+            # two classes: the probability rises with f, and its quantiles are those of f
+            low, high = (expit(mean[:, 0] + sd[:, 0] * float(ndtri(q))) for q in (tail, 1.0 - tail))
+            return np.stack([np.stack([1.0 - high, low], axis=1), np.stack([1.0 - low, high], axis=1)], axis=1)
+        draws = np.random.default_rng(0).standard_normal((N_PROBABILITIES, mean.shape[1]))
+        limits = np.empty((len(mean), 2, mean.shape[1]))
+        for k, (centre, spread) in enumerate(zip(mean, sd, strict=True)):
+            drawn = softmax(centre + spread * draws, axis=1)
+            limits[k] = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
+        return limits
+
     def log_prob(self, X: TableLike, y: ValuesLike) -> Float[np.ndarray, " n"]:
         """log p(y | X) of each row, in the units of y; summed over targets."""
         predictive = self.predictive(X)
@@ -255,6 +293,7 @@ class Model:
 
     def evaluate(self, X: TableLike, y: ValuesLike, sample_weight: ValuesLike, weights: str) -> Evaluation:
         """Scores and calibration on rows that were not fitted; `weights` is what weights mean."""
+        X, y, sample_weight = taken_apart(X, y, sample_weight, is_class=self.is_classifier)[:3]
         matrix = self.schema.matrix(X, self.kind)
         values = column_or_1d(np.asarray(y)) if self.is_classifier else as_numbers(y, self.kind)
         check_consistent_length(matrix, values)
@@ -293,6 +332,11 @@ class Model:
     def _check_targets(self, y: Float[np.ndarray, "n k"]) -> None:
         if y.shape[1] != len(self.target.scale):
             raise ValueError(f"`y` must have {len(self.target.scale)} column(s), got {y.shape[1]}.")
+
+
+def _rows(odd: Bool[np.ndarray, "n p"]) -> str:
+    """How many rows have anything odd."""
+    return f"{odd.any(axis=1).sum():,} rows"
 
 
 def position_in(names: list[str], name: InputLike) -> int:

@@ -7,13 +7,14 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from vertebra.effects.posterior import EnsemblePosterior
+from vertebra.effects.ensemble import EnsemblePosterior
 from vertebra.inference.fitting import fit, fit_stream
 from vertebra.inference.outcome import Fitted, Progress
 from vertebra.inference.run import Callback
 from vertebra.likelihoods import Likelihood
 from vertebra.machine.control import Control
 from vertebra.models.calibration import LeftOut, doubt, left_out
+from vertebra.models.findings import Finding, Kind, Severity, notes
 from vertebra.models.settings import Settings
 from vertebra.networks import schemes
 from vertebra.networks.build import build
@@ -151,15 +152,21 @@ def ensemble_of(fitted: Fitted, shape: Shape, seed: int, x, y, weight) -> tuple[
     return ensemble._replace(factor=factor), said._replace(variance=factor * said.variance)
 
 
-def network_words(fitted: Fitted) -> tuple[list[str], list[str]]:
+def training(fitted: Fitted) -> list[Finding]:
     """What went well in a training, and what to look at."""
-    notes, warnings = [f"trained for {int(fitted.history.step[-1]) if len(fitted.history.step) else 0} steps."], []
+    n_steps = int(fitted.history.step[-1]) if len(fitted.history.step) else 0
+    found = notes(Kind.FITTING, [f"trained for {n_steps} steps."])
     share_rows = all(np.array_equal(out, fitted.unseen[0]) for out in fitted.unseen)
     if len(fitted.scores) > 1 and share_rows:
         apart = float(np.ptp(fitted.scores))
         words = f"{len(fitted.scores)} restarts ended within {apart:.3f} per row of each other"
-        (warnings if apart > SAME_SCORE else notes).append(words + ("." if apart <= SAME_SCORE else ": train longer."))
+        found += [
+            Finding(Kind.FITTING, Severity.WARNING, f"{words}:", apart, "train longer.")
+            if apart > SAME_SCORE
+            else Finding(Kind.FITTING, Severity.NOTE, f"{words}.", apart)
+        ]
     late = fitted.history.elbo[-5:]
     if len(late) == 5 and late[-1] - late[0] > STILL_RISING * max(abs(late[-1]), 1.0):
-        warnings.append("the objective was still rising at the end: give `n_steps` more.")
-    return notes, warnings
+        words = "the objective was still rising at the end:"
+        found.append(Finding(Kind.FITTING, Severity.WARNING, words, float(late[-1] - late[0]), "give `n_steps` more."))
+    return found

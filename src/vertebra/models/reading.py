@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from sklearn.utils.validation import _check_sample_weight
 
 from vertebra.machine import cluster
@@ -17,13 +17,16 @@ from vertebra.models.target import (
     check_likelihood,
     checked_classes,
     checked_numbers,
+    class_factors,
     names_of,
     of_facts,
     of_rows,
 )
+from vertebra.tables.belonging import group_codes, instants_of
 from vertebra.tables.column import in_order
 from vertebra.tables.encoding import Encoding, encode, levels_left
 from vertebra.tables.known import Known
+from vertebra.tables.named import Taken, taken_apart
 from vertebra.tables.parquet import Files, Parquet, as_parquet, is_stream
 from vertebra.tables.passes import Training
 from vertebra.tables.schema import Schema, TableLike, ValuesLike, learn
@@ -69,10 +72,18 @@ class Read(NamedTuple):
             self.stream.training.checkpoint.remove()
 
 
-def read_numbers(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: ValuesLike) -> Read:
+def read_numbers(
+    settings: Settings,
+    X: TableLike,
+    y: ValuesLike,
+    sample_weight: ValuesLike,
+    groups: ValuesLike = None,
+    time: ValuesLike = None,
+) -> Read:
     """A table whose target is numbers; with `conformal` some rows are set aside."""
-    is_count = settings.likelihood == "poisson"
+    is_count = settings.is_count
     if is_stream(X):
+        _check_alone(groups, time)
         check_likelihood(settings)
         stream, known = _streamed(settings, X, y, sample_weight)
         names, is_single = list(stream.training.targets), isinstance(y, str)
@@ -87,9 +98,11 @@ def read_numbers(settings: Settings, X: TableLike, y: ValuesLike, sample_weight:
             matrix, values, weight = stream.taken(known.held)
             held = Rows(matrix, values, np.ones(len(weight)))
         return Read(stream.schema, target, rows, known.weighting, held, stream)
+    taken = taken_apart(X, y, sample_weight, is_class=False, groups=groups, time=time)
+    X, y, sample_weight = taken[:3]
     schema, matrix, weight, meant = _in_memory(settings, X, sample_weight)
     numbers, is_single = checked_numbers(y, len(matrix), settings)
-    rows, held = canonical(matrix, numbers, weight), None
+    rows, held = canonical(matrix, numbers, weight, *_belonging(taken, len(matrix))), None
     if are_equal(rows):
         raise ValueError("`X` must have at least 2 different rows of weight above 0, got n_samples = 1.")
     if settings.conformal:
@@ -99,34 +112,69 @@ def read_numbers(settings: Settings, X: TableLike, y: ValuesLike, sample_weight:
     return Read(schema, target, rows, meant, held)
 
 
-def read_classes(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: ValuesLike) -> Read:
+def read_classes(
+    settings: Settings,
+    X: TableLike,
+    y: ValuesLike,
+    sample_weight: ValuesLike,
+    groups: ValuesLike = None,
+    time: ValuesLike = None,
+) -> Read:
     """A table whose target is classes: rows hold their codes."""
     if is_stream(X):
+        _check_alone(groups, time)
+        if settings.class_weight is not None:
+            raise ValueError("`class_weight` is for tables in memory: of files give `sample_weight`, a column of them.")
         stream, known = _streamed(settings, X, y, sample_weight)
         classes = np.array(in_order(known.targets[0].levels))
         stream.training.classes(classes.tolist())
         target = Target.of_classes(list(stream.training.targets), classes)
         read = Read(stream.schema, target, Rows(*stream.taken(known.sample)), known.weighting, stream=stream)
     else:
-        schema, matrix, weight, meant = _in_memory(settings, X, sample_weight)
+        taken = taken_apart(X, y, sample_weight, is_class=True, groups=groups, time=time)
+        X, y, sample_weight = taken[:3]
+        schema, matrix, weight, meant = _in_memory(settings, X, sample_weight, y)
         classes, codes = checked_classes(y, len(matrix), settings)
         target = Target.of_classes(names_of(y), classes)
-        read = Read(schema, target, canonical(matrix, codes[:, None].astype(float), weight), meant)
+        rows = canonical(matrix, codes[:, None].astype(float), weight, *_belonging(taken, len(matrix)))
+        read = Read(schema, target, rows, meant)
     if len(classes) < 2 or (read.stream is None and len(np.unique(read.rows.y)) < 2):
         raise ValueError("`y` must have at least 2 classes among the rows of weight above 0, got 1 class.")
     return read
 
 
+def _check_alone(groups: ValuesLike, time: ValuesLike) -> None:
+    """Refuses what a table in files cannot have: its rows are read as they lie."""
+    for name, given in (("groups", groups), ("time", time)):
+        if given is not None:
+            raise ValueError(f"`{name}` is for tables in memory: read the files first, vb.read_table(path).")
+
+
+def _belonging(taken: Taken, n: int) -> tuple[Int[np.ndarray, " n"] | None, Float[np.ndarray, " n"] | None]:
+    """The numbers of groups and the times of rows, where they are given."""
+    return (
+        None if taken.groups is None else group_codes(taken.groups, n),
+        None if taken.time is None else instants_of(taken.time, n),
+    )
+
+
 def _in_memory(
-    settings: Settings, X: TableLike, sample_weight: ValuesLike
+    settings: Settings, X: TableLike, sample_weight: ValuesLike, y: ValuesLike = None
 ) -> tuple[Schema, Float[np.ndarray, "n p"], Float[np.ndarray, " n"], Weighting]:
-    """A table's schema, its coded matrix, its weights as numbers of rows, and how these are meant."""
+    """A table's schema, its coded matrix, its weights as numbers of rows, and how these are meant.
+
+    Where classes have weights, y is theirs; these are no counts of rows.
+    """
     schema = learn(X, None, settings.feature_types, settings.missing_values)
     matrix = schema.matrix(X, settings.name)
     weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
-    meant = weighting(Weights.of(weight), settings.weights)
+    kind, has_weights = settings.weights, sample_weight is not None
+    if settings.class_weight is not None:
+        weight = weight * class_factors(y, len(matrix), settings)
+        kind, has_weights = ("importance" if kind == "auto" else kind), True
+    meant = weighting(Weights.of(weight), kind)
     weight = meant.scale * weight
-    if sample_weight is not None:
+    if has_weights:
         schema = learn(X, weight, settings.feature_types, settings.missing_values)
         matrix = schema.matrix(X, settings.name)
     return schema, matrix, weight, meant
@@ -218,6 +266,6 @@ def encoded(read: Read, targets: Targets, seed: int, *, most_levels: int, fill: 
     if stream is None:
         rng = np.random.default_rng(seed)
         given = rows.matrix, targets.direction(targets.y), rows.weight, n_levels, is_ordered
-        return Encoded(*encode(*given, most_levels=most_levels, fill=fill, rng=rng))
+        return Encoded(*encode(*given, most_levels=most_levels, fill=fill, rng=rng, groups=rows.group))
     fitted = stream.cross_fit(rows.matrix, targets.direction, n_levels, is_ordered, most_levels=most_levels, fill=fill)
     return Encoded(fitted.encoding, stream.sample(rows.matrix), levels_left(n_levels, most_levels))

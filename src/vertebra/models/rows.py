@@ -1,9 +1,9 @@
 """The rows of a fit, in an order of their own."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from vertebra.tables.folds import runs_of
 from vertebra.tables.profile import at_equal_ranks
@@ -26,23 +26,37 @@ class Rows(NamedTuple):
     matrix: Float[np.ndarray, "n p"]
     y: Float[np.ndarray, "n k"]
     weight: Float[np.ndarray, " n"]
+    group: Int[np.ndarray, " n"] | None = None  # the number of the group that rows belong to
+    time: Float[np.ndarray, " n"] | None = None  # when they were
+    place: Int[np.ndarray, " n"] | None = None  # where they stood in the table; of equal ones, the first
+
+    def at(self, places: Bool[np.ndarray, " n"] | Int[np.ndarray, " m"] | slice) -> "Rows":
+        """Some of them."""
+        parts: Any = [None if part is None else part[places] for part in self]
+        return Rows(*parts)
+
+    @property
+    def learnt(self) -> tuple[Float[np.ndarray, "n p"], Float[np.ndarray, "n k"], Float[np.ndarray, " n"]]:
+        """What is learnt from: inputs, targets and weights."""
+        return self.matrix, self.y, self.weight
 
 
-def canonical(matrix, y, weight) -> Rows:
-    """Rows put in order, equal ones as few parts, each of at least one row.
+def canonical(matrix, y, weight, group=None, time=None) -> Rows:
+    """Rows put in order, equal ones as few parts, each of at least one row; of two groups or times none are equal.
 
     Parts, because what is left out of a fold, of a network or of a fit is rows and not all that are equal: without a
     whole cell of a small table the rest of it says the opposite.
     """
-    kept = weight > 0
-    matrix, y, weight = matrix[kept], y[kept], weight[kept]
-    everything = np.concatenate([matrix, y], axis=1)
+    kept = np.flatnonzero(weight > 0)
+    beside = [each[kept, None].astype(float) for each in (group, time) if each is not None]
+    everything = np.concatenate([matrix[kept], y[kept], *beside], axis=1)
+    # the sort is stable: the first of equal rows is the one that stood first
     order = np.lexsort(everything.T[::-1])
-    everything, weight = everything[order], weight[order]
-    run, place = runs_of(everything)
-    everything, parts = everything[place == 0], _parts(np.bincount(run, weight))
-    everything, p = np.repeat(everything, np.count_nonzero(parts, axis=1), axis=0), matrix.shape[1]
-    return Rows(everything[:, :p], everything[:, p:], parts[parts > 0.0])
+    run, place = runs_of(everything[order])
+    parts = _parts(np.bincount(run, weight[kept][order]))
+    rows = np.repeat(kept[order][place == 0], np.count_nonzero(parts, axis=1))
+    group, time = (None if each is None else each[rows] for each in (group, time))
+    return Rows(matrix[rows], y[rows], parts[parts > 0.0], group, time, rows)
 
 
 def _parts(weight: Float[np.ndarray, " m"]) -> Float[np.ndarray, "m parts"]:
@@ -71,6 +85,14 @@ class OutsideRange(UserWarning):
 
     >>> import warnings
     >>> warnings.simplefilter("ignore", vb.OutsideRange)  # where that is known
+    """
+
+
+class NewLevels(UserWarning):
+    """Rows to predict have levels that the fit never saw: they get the average effect, and the doubt of any level.
+
+    >>> import warnings
+    >>> warnings.simplefilter("ignore", vb.NewLevels)  # where that is known
     """
 
 

@@ -22,6 +22,9 @@ class Method(enum.StrEnum):
     LEFT_OUT = enum.auto()  # the linear model: a fifth of the rows left out in turn
     FOLD_LEFT_OUT = enum.auto()
     BOTH_LEFT_OUT = enum.auto()
+    FOLDS = enum.auto()
+    GROUPS = enum.auto()
+    LATER = enum.auto()
     HELD_OUT = enum.auto()
     HELD_OUT_FIRST = enum.auto()
 
@@ -35,6 +38,9 @@ METHOD_WORDS = {
     Method.LEFT_OUT: "each row left out in turn, with the terms kept",
     Method.FOLD_LEFT_OUT: "each row by the networks that had not seen it",
     Method.BOTH_LEFT_OUT: "each row by terms without it and networks that had not seen it",
+    Method.FOLDS: "a fifth of the rows left out in turn, terms sought without them",
+    Method.GROUPS: "a fifth of the groups left out in turn, terms sought without them",
+    Method.LATER: "the last fifth of the rows in time, by a fit of those before",
     Method.HELD_OUT: "rows that were not fitted",
     Method.HELD_OUT_FIRST: "held out from a first fit; this model has them too",
 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, Poisson, StudentT
+from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, NegativeBinomial, Poisson, StudentT
 from vertebra.machine.control import Control
 from vertebra.networks.skeleton import Skeleton
 from vertebra.tables.schema import MissingLike
@@ -15,15 +15,20 @@ from vertebra.terms.term import Term
 # An input as users name it, by its name or its place; and a term, by its input or inputs.
 InputLike = str | int | np.integer
 TermLike = InputLike | Iterable[InputLike]
+# "balanced", or weights by class.
+ClassWeightLike = str | Mapping | None
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     "gaussian": Gaussian,
     "heteroscedastic": HeteroscedasticGaussian,
     "student_t": StudentT,
     "poisson": Poisson,
+    "negative_binomial": NegativeBinomial,
 }
+# Those of counts, whose effects are of the logarithm of the rate; "counts": Poisson's law unless rows speak against it.
+COUNTS = ("poisson", "negative_binomial", "counts")
 # What may be asked for: "auto" begins with Gaussian noise.
-NOISES: dict[str, type[Likelihood]] = {"auto": Gaussian, **LIKELIHOODS}
+NOISES: dict[str, type[Likelihood]] = {"auto": Gaussian, **LIKELIHOODS, "counts": NegativeBinomial}
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Settings:
     feature_types: Mapping | Sequence | None = None
     missing_values: MissingLike = None
     weights: str = "auto"
+    class_weight: ClassWeightLike = None  # of classes
     time_budget: float | int | None = None
     checkpoint: str | os.PathLike[str] | None = None
     verbose: bool | int = False
@@ -51,10 +57,15 @@ class Settings:
     clusters: Sequence[Iterable[InputLike]] | None = None
     monotone: Mapping[InputLike, str | int] | None = None
     remainder: bool = False
+    evaluation: str = "auto"
     start: Sequence[Term] | None = None  # the terms to fit again, of a warm start
     # any skeleton
     skeleton: Skeleton | None = None
     widths: Sequence[int] | None = None
+
+    @property
+    def is_count(self) -> bool:
+        return self.likelihood in COUNTS
 
     def control(self) -> Control:
         return Control(self.name, verbose=self.verbose, time_budget=self.time_budget)

@@ -8,8 +8,10 @@ from vertebra.likelihoods.predictive import Predictive
 from vertebra.models.additive import threads
 from vertebra.models.calibration import noise
 from vertebra.models.conclusion import Outcome, conclude
+from vertebra.models.diagnostics import cut_short
+from vertebra.models.findings import Kind, notes
 from vertebra.models.model import Model
-from vertebra.models.networks import SCHEMES, Shape, ensemble_of, network_words, train
+from vertebra.models.networks import SCHEMES, Shape, ensemble_of, train, training
 from vertebra.models.reading import Read, Targets, encoded, read_classes, read_numbers
 from vertebra.models.rows import marginal_rows
 from vertebra.models.scores import Method
@@ -53,25 +55,23 @@ def _fit(settings: Settings, read: Read, targets: Targets, likelihood: Likelihoo
     with settings.control() as control, threads(len(x)):
         given = likelihood, x, y, rows.weight, control
         fitted = train(settings, shape, *given, n_steps=settings.n_steps, stream=read.stream)
-    notes, warnings = network_words(fitted)
-    if control.ended:
-        warnings.append(f"{control.why}: train longer for a better fit.")
+    findings = training(fitted) + cut_short(control, "train longer for a better fit.")
     if scheme != "deep_ensemble":
         about = seed, scheme, shape.widths, usual["options"]
         posterior = NetworkPosterior(fitted.network, marginal_rows(x, rows.weight), *about)
-        outcome = Outcome(posterior, fitted.likelihood, coded.encoding, rows, notes, warnings, ended=control.ended)
+        outcome = Outcome(posterior, fitted.likelihood, coded.encoding, rows, findings, ended=control.ended)
         return conclude(settings, read, outcome)
     posterior, said = ensemble_of(fitted, shape, seed, x, y, rows.weight)
     asked = settings.likelihood
     likelihood = noise(said, y, rows.weight, kinds=("gaussian", "student_t") if asked == "auto" else (asked,))
-    notes.append(f"{len(fitted.networks)} networks are averaged; the noise is from rows they had not seen.")
+    words = f"{len(fitted.networks)} networks are averaged; the noise is from rows they had not seen."
+    findings += notes(Kind.FITTING, [words])
     outcome = Outcome(
         posterior,
         likelihood,
         coded.encoding,
         rows,
-        notes,
-        warnings,
+        findings,
         left_out=Predictive(likelihood, said.mean, said.variance + said.fewer),
         method=Method.FOLD_LEFT_OUT,
         ended=control.ended,

@@ -1,7 +1,7 @@
 """The target: how y was read, and its way to the model's scale and back."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex
 
@@ -99,7 +99,7 @@ def checked_numbers(y: ValuesLike, n: int, settings: Settings) -> tuple[Float[np
         )
     targets = np.asarray(NOISES[settings.likelihood]().check(targets), np.float64)
     for k, own in enumerate(targets.T):
-        if (fault := target_fault(own, is_count=settings.likelihood == "poisson")) is not None:
+        if (fault := target_fault(own, is_count=settings.is_count)) is not None:
             place, found, advice = fault
             where = "" if place is None else f", in row {place} (counted from 0)"
             which = "`y`" if is_single else f"`y`, target {k},"
@@ -121,6 +121,23 @@ def checked_classes(y: ValuesLike, n: int, settings: Settings) -> tuple[np.ndarr
     if len(classes) < 2:
         raise ValueError(f"`y` must have at least 2 classes, got 1 class: {classes[0]!r}.")
     return classes, codes
+
+
+def class_factors(y: ValuesLike, n: int, settings: Settings) -> Float[np.ndarray, " n"]:
+    """What the weight of each row is multiplied by for its class: balanced, n/(classes · rows of the class)."""
+    classes, codes = checked_classes(y, n, settings)
+    given = settings.class_weight
+    if isinstance(given, str) and given == "balanced":
+        return (n / (len(classes) * np.bincount(codes)))[codes]
+    if not isinstance(given, Mapping):
+        raise ValueError(f'`class_weight` must be "balanced" or a dict of weights by class, got {given!r}.')
+    known = classes.tolist()
+    for label, weight in given.items():
+        if label not in known:
+            raise ValueError(f"`class_weight` must name classes of `y`, got {label!r}: there are {known[:20]}.")
+        if not isinstance(weight, int | float | np.number) or not 0.0 <= float(weight) < math.inf:
+            raise ValueError(f"`class_weight` must hold finite numbers of at least 0, got {weight!r} for {label!r}.")
+    return np.array([float(given.get(label, 1.0)) for label in known])[codes]
 
 
 def of_rows(

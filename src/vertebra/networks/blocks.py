@@ -18,12 +18,12 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from sklearn.cluster import KMeans
 
 from vertebra.networks.activations import Activation, as_activation
-from vertebra.networks.divergence import kl
+from vertebra.networks.divergence import check_pair, kl
 from vertebra.networks.features import product
-from vertebra.networks.kernels import PRECISE, RBF, Dual, Kernel, Matern, log_positive
-from vertebra.networks.parameters import UNBUILT, Built, Fixed, in_working_precision, overridden
-from vertebra.networks.posteriors import Posterior, check_posterior
-from vertebra.networks.priors import Prior, check_prior
+from vertebra.networks.kernels import PRECISE, RBF, Dual, Kernel, Matern, Stationary, log_positive
+from vertebra.networks.parameters import UNBUILT, Built, Fixed, in_working_precision, is_traced, overridden
+from vertebra.networks.posteriors import Posterior
+from vertebra.networks.priors import Prior, check_live, only
 
 
 class FunctionBlock(eqx.Module):
@@ -53,9 +53,12 @@ class FunctionBlock(eqx.Module):
         live: np.ndarray | None = None,
         rng: np.random.Generator,
     ):
-        check_posterior(posterior)
-        check_prior(prior)
-        self.posterior = posterior.init(r, d, prior=prior, live=live, rng=rng)
+        check_pair(posterior, prior)
+        if live is not None:
+            has_density = bool(overridden(posterior, Posterior, ("log_prob",)))
+            check_live("posterior", posterior, ("init", "log_prob") if has_density else ("init",))
+            check_live("prior", prior, ("sample", "log_prob"))
+        self.posterior = posterior.init(r, d, prior=prior, rng=rng, **only(live))
         self.prior = prior
         self.bias = in_working_precision(np.zeros(d)) if bias else None
         self.live = None if live is None else Fixed(in_working_precision(live))
@@ -109,8 +112,9 @@ class RandomFeatureBlock(eqx.Module):
 
     With an activation, w_j = ε_j/lengthscale, ε_j ~ N(0, I): the paper's ρN(0, I) with ρ = 1/lengthscale, which is
     1/√n_inputs unless given; `bias=True` adds b_j ~ N(0, 1). With a stationary `kernel` instead, w_j comes from its
-    spectral density (Gaussian for RBF, Student-t for Matérn), and φ holds r/2 cosines and r/2 sines, so that
-    E φ(x)ᵀφ(x') = K(x, x'). Length scales and amplitude are trained unless `learn=False`; the base draw ε stays.
+    spectral density (Gaussian for RBF, Student-t for Matérn, `spectral_draws` for one of your own), and φ holds r/2
+    cosines and r/2 sines, so that E φ(x)ᵀφ(x') = K(x, x'). Length scales and amplitude are trained unless
+    `learn=False`; the base draw ε stays.
     Behind another block in a row give `lengthscale=1`: those features are scaled by 1/√r already.
     `orthogonal=True` draws the ε_j orthogonal in sets of n_inputs, each still N(0, I) by itself: a smaller error of K̂.
 
@@ -133,6 +137,8 @@ class RandomFeatureBlock(eqx.Module):
     log_amplitude: Float[Array, ""] | Fixed
     base: Built[Fixed]
     offset: Fixed | None
+    # A kernel that has spectral draws of its own, its parameters held; `degrees` then says nothing.
+    own: Kernel | None = eqx.field(repr=False)
 
     residual = None
 
@@ -143,7 +149,7 @@ class RandomFeatureBlock(eqx.Module):
         *,
         kernel: Kernel | None = None,
         lengthscale: ArrayLike | None = None,
-        amplitude: float = 1.0,
+        amplitude: ArrayLike = 1.0,
         bias: bool = False,
         orthogonal: bool = False,
         learn: bool = True,
@@ -155,57 +161,73 @@ class RandomFeatureBlock(eqx.Module):
         self.log_lengthscale = UNBUILT if lengthscale is None else log_positive("lengthscale", lengthscale)
         self.log_amplitude = log_positive("amplitude", amplitude)
         if kernel is not None:
-            if lengthscale is not None or amplitude != 1.0 or bias:
+            if lengthscale is not None or is_traced(amplitude) or amplitude != 1.0 or bias:
                 raise ValueError(
                     "`lengthscale`, `amplitude` and `bias` are for activations: a `kernel` brings its own."
                 )
-            if not isinstance(kernel, RBF | Matern):
-                raise ValueError(
-                    f"`kernel` must be RBF or Matern, which have spectral draws, got {type(kernel).__name__}."
-                )
-            base = RBF if isinstance(kernel, RBF) else Matern
-            if changed := overridden(kernel, base, ("__call__", "correlation")):
-                raise ValueError(
-                    f"`kernel` {type(kernel).__name__} has a `{changed[0]}` of its own, and its spectral draws would "
-                    f"be those of {base.__name__}: use that, or an InducingPointBlock, which takes any kernel."
-                )
+            kernel = _stationary(kernel, orthogonal)
             if r % 2:
                 raise ValueError(f"`r` must be even with a `kernel`, half cosines and half sines, got {r}.")
-            self.degrees = math.inf if isinstance(kernel, RBF) else 2.0 * kernel.nu
+            self.degrees = 2.0 * kernel.nu if isinstance(kernel, Matern) else math.inf
             self.log_lengthscale, self.log_amplitude = kernel.log_lengthscale, 0.5 * kernel.log_variance
         self.bias, self.orthogonal, self.learn = bias, orthogonal, learn
         self.ard = kernel is None or kernel.ard  # pyright: ignore[reportAttributeAccessIssue]
         self.base, self.offset = UNBUILT, None
+        self.own = kernel if kernel is not None and kernel.has_spectral_draws else None
 
     def init(self, n_inputs: int, *, rng: np.random.Generator) -> "RandomFeatureBlock":
         """The block for that many inputs, with w (and b) drawn."""
         n_draws = self.r if self.degrees is None else self.r // 2
-        base = (_orthogonal if self.orthogonal else np.random.Generator.standard_normal)(rng, (n_draws, n_inputs))
-        if self.degrees is not None and math.isfinite(self.degrees):
-            # Student-t: a normal over √(χ²_k/k)
-            base = base / np.sqrt(rng.chisquare(self.degrees, (n_draws, 1)) / self.degrees)
+        base = self._draws(n_draws, n_inputs, rng)
         is_left_out = self.log_lengthscale is None
-        log_lengthscale = np.asarray(0.5 * math.log(n_inputs) if is_left_out else self.log_lengthscale)
+        # NumPy compiles nothing; what is traced, as where `build` is differentiated, has no numbers for it
+        xp = jnp if is_traced(self.log_lengthscale, self.log_amplitude) else np
+        log_lengthscale = xp.asarray(0.5 * math.log(n_inputs) if is_left_out else self.log_lengthscale)
         if log_lengthscale.ndim == 1 and len(log_lengthscale) != n_inputs:
             raise ValueError(f"`lengthscale` must have one entry per input, {n_inputs}, got {len(log_lengthscale)}.")
         hold = (lambda array: array) if self.learn else Fixed
         return eqx.tree_at(
-            lambda block: (block.base, block.offset, block.log_lengthscale, block.log_amplitude),
+            lambda block: (block.own, block.base, block.offset, block.log_lengthscale, block.log_amplitude),
             self,
             (
+                None if self.own is None else jax.tree.map(Fixed, self.own),
                 Fixed(in_working_precision(base)),
                 Fixed(in_working_precision(rng.standard_normal(n_draws))) if self.bias else None,
-                hold(in_working_precision(np.broadcast_to(log_lengthscale, (n_inputs,) if self.ard else ()))),
-                hold(in_working_precision(np.asarray(self.log_amplitude))),
+                hold(in_working_precision(xp.broadcast_to(log_lengthscale, (n_inputs,) if self.ard else ()))),
+                hold(in_working_precision(xp.asarray(self.log_amplitude))),
             ),
             is_leaf=lambda leaf: leaf is None,
         )
 
+    def _draws(self, n_draws: int, n_inputs: int, rng: np.random.Generator) -> Float[np.ndarray, "n_draws n_inputs"]:
+        """ε_j: normal, Student-t, or what a kernel of one's own draws."""
+        if self.own is not None:
+            base = np.asarray(self.own.spectral_draws(rng, n_draws, n_inputs))
+            if base.shape != (n_draws, n_inputs):
+                raise ValueError(
+                    f"`spectral_draws` of {type(self.own).__name__} must have the shape {(n_draws, n_inputs)}: draws, "
+                    f"inputs; got {base.shape}."
+                )
+            return base
+        base = (_orthogonal if self.orthogonal else np.random.Generator.standard_normal)(rng, (n_draws, n_inputs))
+        if self.degrees is not None and math.isfinite(self.degrees):
+            # Student-t: a normal over √(χ²_k/k)
+            base = base / np.sqrt(rng.chisquare(self.degrees, (n_draws, 1)) / self.degrees)
+        return base
+
     def dual(self, n_inputs: int) -> Kernel:
         """K(x, z) = E_w φ(x)ᵀφ(z), which K̂ approaches as r grows (Theorems 0 and 1)."""
         lengthscale = None if self.log_lengthscale is None else jnp.exp(_value(self.log_lengthscale))
-        variance = float(jnp.exp(2.0 * _value(self.log_amplitude)))
-        if self.degrees is None:
+        variance = jnp.exp(2.0 * _value(self.log_amplitude))
+        if self.own is not None:
+            plain = jax.tree.map(_value, self.own, is_leaf=lambda leaf: isinstance(leaf, Fixed))
+            kernel = eqx.tree_at(
+                lambda kernel: (kernel.log_lengthscale, kernel.log_variance),
+                plain,
+                (None if lengthscale is None else jnp.log(lengthscale), jnp.log(variance)),
+                is_leaf=lambda leaf: leaf is None,
+            )
+        elif self.degrees is None:
             kernel = Dual(self.activation, lengthscale, variance, bias=float(self.bias), ard=self.ard)
         elif math.isinf(self.degrees):
             kernel = RBF(lengthscale, variance, ard=self.ard)
@@ -281,7 +303,8 @@ class InducingPointBlock(eqx.Module):
             raise ValueError(f"`z` must have the shape {(self.r, n_inputs)}, got {z.shape}.")
         if not np.isfinite(z).all():
             raise ValueError("`z` must be finite, got missing or infinite values.")
-        kernel = jax.tree.map(lambda leaf: in_working_precision(np.asarray(leaf)), self.kernel.init(n_inputs))
+        own = lambda leaf: in_working_precision(leaf if is_traced(leaf) else np.asarray(leaf))  # noqa: E731
+        kernel = jax.tree.map(own, self.kernel.init(n_inputs))
         return eqx.tree_at(
             lambda block: (block.kernel, block.z),
             self,
@@ -307,6 +330,27 @@ class InducingPointBlock(eqx.Module):
     def left_out(self, x: Float[Array, "n_inputs *batch"], phi: Float[Array, "r *batch"]) -> Float[Array, "*batch"]:
         """K(x, x) − φᵀφ, never below 0: the prior variance that r points cannot express."""
         return jnp.maximum(self.kernel.diagonal(x) - jnp.sum(phi**2, axis=0), 0.0)
+
+
+def _stationary(kernel: Kernel, orthogonal: bool) -> Stationary:
+    """The kernel, if its spectral density is known."""
+    name = type(kernel).__name__
+    if isinstance(kernel, Stationary) and kernel.has_spectral_draws:
+        if orthogonal:
+            raise ValueError(f"`orthogonal` is for draws that are normal: leave it out with the `kernel` {name}.")
+        return kernel
+    if not isinstance(kernel, RBF | Matern):
+        raise ValueError(
+            "`kernel` must be RBF or Matern, which have spectral draws, or a vb.kernels.Stationary of your own with "
+            f"`spectral_draws`, got {name}."
+        )
+    base = RBF if isinstance(kernel, RBF) else Matern
+    if changed := overridden(kernel, base, ("__call__", "correlation")):
+        raise ValueError(
+            f"`kernel` {name} has a `{changed[0]}` of its own, and its spectral draws would be those of "
+            f"{base.__name__}: give it `spectral_draws`, or use an InducingPointBlock, which takes any kernel."
+        )
+    return kernel
 
 
 def spread_points(rows: np.ndarray, r: int, *, rng: np.random.Generator) -> np.ndarray:

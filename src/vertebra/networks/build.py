@@ -1,22 +1,32 @@
 """Algorithm 1: `build` turns a skeleton and a list of layers into the network N(S)."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from vertebra.networks.activations import as_activation
-from vertebra.networks.blocks import FunctionBlock, InducingPointBlock, spread_points
+from vertebra.networks.blocks import (
+    FeatureBlock,
+    FunctionBlock,
+    InducingPointBlock,
+    RandomFeatureBlock,
+    spread_points,
+)
 from vertebra.networks.covariances import Full
 from vertebra.networks.layer import Layer
 from vertebra.networks.network import Network
-from vertebra.networks.parameters import Fixed, in_working_precision
+from vertebra.networks.parameters import Fixed, in_working_precision, is_traced
 from vertebra.networks.posteriors import Gaussian
-from vertebra.networks.skeleton import Skeleton
-from vertebra.networks.stack import Stack, features_of_nodes, pile
+from vertebra.networks.skeleton import COPY, Node, Skeleton
+from vertebra.networks.stack import Copies, Stack, features_of_nodes, pile
 from vertebra.networks.wiring import Wiring, activate
 
 # Rows that inducing points and mean functions start from: a round number, of which k-means and SVD take no time.
@@ -29,6 +39,10 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
     With data `x` (n, n_inputs), inducing points start at k-means centres of what each node reads, layer by layer, and
     linear mean functions at principal directions; without it they start at random and at the identity.
 
+    Inside `jax.jit`, `jax.grad` and `jax.vmap` the hyper-parameters of layers may be traced: length scales, amplitudes
+    and variances of blocks and kernels, scales of priors. Starting values are drawn with NumPy, so that `key` and `x`
+    may not, nor may what sets a shape.
+
     >>> skeleton = vb.additive(3, clusters=[(0, 1), (2,)], depth=2)
     >>> network = vb.build(skeleton, vb.mean_field([4, 1]), key=jr.key(0))
     >>> first, second = network.weights()
@@ -39,18 +53,23 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
         raise ValueError(
             f"`layers` must have one entry per layer of the skeleton, {skeleton.depth}, got {len(layers)}."
         )
-    for level in skeleton.layers:
-        for node in level:
-            try:
-                as_activation(node.activation)
-            except ValueError as error:
-                raise ValueError(f"Node {node.name!r}: {error}") from None
-    rng = np.random.default_rng(np.asarray(jr.key_data(key)).ravel().tolist())
+    _check_activations(skeleton)
+    if is_traced(key, x):
+        raise ValueError(
+            "`key` and `x` must have values when `build` runs, as NumPy draws with them, got traced ones: build "
+            "outside of jit and vmap, or trace hyper-parameters alone."
+        )
+    with jax.ensure_compile_time_eval():  # its words, while something else is traced
+        words = np.asarray(jr.key_data(key)).ravel().tolist()
+    rng = np.random.default_rng(words)
     h = None if x is None else in_working_precision(_rows(x, skeleton.n_inputs, rng).T)[:, None]
-    sizes, parents, width, stacks = skeleton.sizes, skeleton.parents, 1, []
-    activations: tuple[str, ...] = ("identity",) * skeleton.n_inputs
+    stacks, widths = [], [1] * skeleton.n_inputs
     for level, layer in enumerate(layers):
-        n_blocks = sizes[level + 1]
+        n_nodes = n_blocks = len(skeleton.computing[level])
+        if not n_nodes:
+            raise ValueError(
+                f"Layer {level + 1} has nodes that copy alone: leave it out, or give it one that computes."
+            )
         if layer.joint:
             if level + 1 != skeleton.depth or not skeleton.adds_runs:
                 raise ValueError(
@@ -58,23 +77,54 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
                     f"got it in layer {level + 1} of {skeleton.depth}, with outputs that add {skeleton.output_parents}."
                 )
             n_blocks = len(skeleton.outputs)
-        wiring = Wiring(parents[level], sizes[level])
+        ties = skeleton.ties[level]
+        if ties is not None:
+            _check_tied(skeleton, level, widths, layer)
+            n_blocks = max(ties) + 1
+        wiring, activations, copies, above = layout(skeleton, level, widths, layer.width)
         if layer.joint and not layer.features and wiring.live is not None:
             raise ValueError("`joint` without feature blocks needs top nodes with equally many parents.")
-        stack = _stacked(layer, wiring, activations, sizes[level + 1], n_blocks, width, h, rng)
+        stack = _stacked(layer, wiring, activations, n_nodes, n_blocks, max(widths), h, rng, ties)
+        widths = above
+        stack = stack if copies is None else replace(stack, copies=copies)
         stacks.append(stack)
-        activations = tuple(node.activation for node in skeleton.layers[level])
-        width = layer.width
         if h is not None:
             h = _mean_of(stack, h) if any(later.starts_from_data for later in layers[level + 1 :]) else None
     return Network(skeleton, tuple(stacks))
 
 
+class Layout(NamedTuple):
+    """What a skeleton says of one layer: what its nodes read, and the values that the layer above can read of it."""
+
+    wiring: Wiring
+    activations: tuple[str, ...]  # σ of the nodes below
+    copies: Copies | None
+    widths: list[int]  # values of each node
+
+
+def layout(skeleton: Skeleton, level: int, below: Sequence[int], width: int) -> Layout:
+    """The layout of a layer whose nodes have `width` values each, over nodes that have `below`."""
+    parents, computing = skeleton.parents[level], skeleton.computing[level]
+    copying = tuple(i for i in range(len(parents)) if i not in computing)
+    reads = tuple(parents[i] for i in computing)
+    with jax.ensure_compile_time_eval():  # numbers, while something else is traced
+        wiring = Wiring(reads, skeleton.sizes[level], below, looks_up=bool(copying))
+    widths = [width if i in computing else below[read[0]] for i, read in enumerate(parents)]
+    copies = None
+    if copying:
+        copies = Copies(copying, tuple(parents[i][0] for i in copying), len(parents), max(widths))
+    names = map(_sigma, skeleton.layers[level - 1]) if level else ("identity",) * skeleton.n_inputs
+    return Layout(wiring, tuple(names), copies, widths)
+
+
 def least_size(skeleton: Skeleton, layers: Sequence[Layer]) -> int:
     """How many numbers the largest arrays of `build(skeleton, layers)` have, without building them."""
-    total, width, sizes, parents = 0, 1, skeleton.sizes, skeleton.parents
-    for level, layer in enumerate(layers):
-        n_nodes, n = sizes[level + 1], max(map(len, parents[level])) * width
+    total, widths = 0, [1] * skeleton.n_inputs
+    for layer, parents, computing, ties in zip(
+        layers, skeleton.parents, skeleton.computing, skeleton.ties, strict=True
+    ):
+        n_nodes, n = len(computing), max(sum(widths[j] for j in parents[i]) for i in computing)
+        n_nodes = n_nodes if ties is None else max(ties) + 1
         for block in layer.features:
             # w or z; with a kernel one draw is a cosine and a sine
             total += n_nodes * (block.r // 2) * n
@@ -82,7 +132,7 @@ def least_size(skeleton: Skeleton, layers: Sequence[Layer]) -> int:
         q = layer.posterior
         is_full = isinstance(q, Gaussian) and isinstance(q.covariance, Full)
         total += n_nodes * layer.width * n * (1 + n if is_full else 1)
-        width = layer.width
+        widths = [layer.width if i in computing else widths[read[0]] for i, read in enumerate(parents)]
     return total
 
 
@@ -95,44 +145,95 @@ def _stacked(
     width_below: int,
     h: Float[Array, "below d batch"] | None,
     rng: np.random.Generator,
+    ties: tuple[int, ...] | None,
 ) -> Stack:
-    """The inner loop of Algorithm 1, for all nodes i of a layer."""
-    n_inputs = wiring.n_parents * width_below
+    """The inner loop of Algorithm 1, for all nodes i of a layer; tied nodes get one block together."""
+    n_inputs = wiring.n_values(width_below)
     x = None if h is None or not layer.starts_from_data else np.asarray(_inputs_of(wiring, activations, h))
     shared = wiring.axis is None
     mean = None
+    n_own = n_nodes if ties is None else n_blocks
+    each = partial(_per_node, n_nodes=n_nodes, shared=shared, ties=ties)
     if layer.mean == "linear":
         skip = partial(_linear_mean, layer.width, n_inputs)
-        mean = Fixed(
-            in_working_precision(np.stack([skip(None)] * n_nodes if x is None else _per_node(x, n_nodes, shared, skip)))
-        )
+        mean = Fixed(in_working_precision(np.stack([skip(None)] * n_own if x is None else each(x, of=skip))))
     features, n_features = [], n_inputs
     for position, block in enumerate(layer.features):
-        places: Sequence[np.ndarray | None] = [None] * n_nodes
+        places: Sequence[np.ndarray | None] = [None] * n_own
         if isinstance(block, InducingPointBlock) and block.z is None and x is not None:
-            places = _per_node(x, n_nodes, shared, lambda rows, block=block: spread_points(rows, block.r, rng=rng))
+            places = each(x, of=lambda rows, block=block: spread_points(rows, block.r, rng=rng))
         options = [{} if z is None else {"z": z} for z in places]
-        built = pile([block.init(n_features, rng=rng, **option) for option in options])
+        own = [block.init(n_features, rng=rng, **option) for option in options]
+        _check_features(own[0], n_features)
+        built = pile(own)
         features.append(built)
         if x is not None and any(isinstance(b, InducingPointBlock) for b in layer.features[position + 1 :]):
-            x = np.asarray(_features_of(built, x, shared, n_nodes))
+            per_node = built if ties is None else jax.tree.map(lambda leaf: leaf[np.asarray(ties)], built)
+            x = np.asarray(_features_of(per_node, x, shared, n_nodes))
             shared = False
+            each = partial(_per_node, n_nodes=n_nodes, shared=False, ties=ties)
         n_features = block.r
-    live = None
-    if not features and wiring.live is not None:
-        live = np.repeat(np.asarray(wiring.live.value), width_below, axis=1)
-    n_features *= n_nodes // n_blocks
+    live = None if features else wiring.live_values(width_below)
+    n_features *= n_nodes // n_blocks if layer.joint else 1
     block = partial(FunctionBlock, layer.posterior, layer.prior, n_features, layer.width, bias=layer.bias, rng=rng)
-    function = pile([block(live=None if live is None else live[i]) for i in range(n_blocks)])
+    first = range(n_blocks) if ties is None else [ties.index(b) for b in range(n_blocks)]
+    function = pile([block(live=None if live is None else live[i]) for i in first])
     log_noise = (
-        None if layer.noise is None else in_working_precision(np.full((n_nodes, layer.width), np.log(layer.noise)))
+        None if layer.noise is None else in_working_precision(np.full((n_own, layer.width), np.log(layer.noise)))
     )
-    return Stack(wiring, activations, tuple(features), function, mean, log_noise, n_nodes, layer.joint)
+    return Stack(wiring, activations, tuple(features), function, mean, log_noise, n_nodes, layer.joint, ties=ties)
+
+
+def _check_activations(skeleton: Skeleton) -> None:
+    for level in skeleton.layers:
+        for node in level:
+            try:
+                _sigma(node)
+            except ValueError as error:
+                raise ValueError(f"Node {node.name!r}: {error}") from None
+
+
+def _check_tied(skeleton: Skeleton, level: int, widths: Sequence[int], layer: Layer) -> None:
+    """Refuses ties that a layer's blocks cannot have."""
+    if layer.joint:
+        raise ValueError(f"Layer {level + 1} has tied nodes: leave out `joint`, which has one block for all of them.")
+    if layer.features and layer.features[-1].residual == "diagonal":
+        raise ValueError(
+            f'Layer {level + 1} has tied nodes: leave out residual="diagonal", which they would not vary in together.'
+        )
+    reads = {
+        node.name: [widths[j] for j in parents]
+        for node, parents in zip(skeleton.layers[level], skeleton.parents[level], strict=True)
+    }
+    for node in skeleton.layers[level]:
+        if node.tied is not None and reads[node.name] != reads[node.tied]:
+            raise ValueError(
+                f"Node {node.name!r} reads parents of {reads[node.name]} values and {node.tied!r}, which it is tied "
+                f"to, of {reads[node.tied]}: weights can be shared by nodes that read values of the same sizes."
+            )
+
+
+def _check_features(block: FeatureBlock, n_inputs: int) -> None:
+    """Refuses a block of one's own whose φ has not the size that it says."""
+    if type(block) in (RandomFeatureBlock, InducingPointBlock):
+        return
+    name = type(block).__name__
+    try:
+        phi = eqx.filter_eval_shape(block, jax.ShapeDtypeStruct((n_inputs, 2), jnp.result_type(float)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The block {name} does not take columns x of the shape ({n_inputs}, batch): {error}"
+        ) from error
+    if getattr(phi, "shape", None) != (block.r, 2):
+        raise ValueError(
+            f"The block {name} must give φ of the shape (r, batch) = ({block.r}, 2) from columns x of the shape "
+            f"({n_inputs}, 2), got {getattr(phi, 'shape', type(phi).__name__)}: mend its `r` or its `__call__`."
+        )
 
 
 @eqx.filter_jit
 def _mean_of(stack, h):
-    return stack.conditional(h)[0]
+    return stack.carried(stack.conditional(h)[0], h)
 
 
 @eqx.filter_jit
@@ -143,6 +244,14 @@ def _inputs_of(wiring, activations, h):
 @eqx.filter_jit
 def _features_of(block, x, shared, n_nodes):
     return features_of_nodes(block, x, None if shared else 0, n_nodes)
+
+
+def _sigma(node: Node) -> str:
+    """σ of a node, by a name that is known; that of a copy is the identity."""
+    if node.activation == COPY:
+        return "identity"
+    as_activation(node.activation)
+    return node.activation
 
 
 def _rows(x: ArrayLike, n_inputs: int, rng: np.random.Generator) -> np.ndarray:
@@ -156,10 +265,15 @@ def _rows(x: ArrayLike, n_inputs: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def _per_node(
-    x: np.ndarray, n_nodes: int, shared: bool, of: Callable[[np.ndarray], np.ndarray]
+    x: np.ndarray, n_nodes: int, shared: bool, of: Callable[[np.ndarray], np.ndarray], ties: tuple[int, ...] | None
 ) -> Sequence[np.ndarray]:
-    """of(rows) for what each node reads; once for all where the nodes read the same."""
-    return [of(x.T)] * n_nodes if shared else [of(node.T) for node in x]
+    """of(rows) for what each block's nodes read; once for all where the nodes read the same."""
+    if shared:
+        return [of(x.T)] * (n_nodes if ties is None else max(ties) + 1)
+    if ties is None:
+        return [of(node.T) for node in x]
+    pooled = [np.concatenate([x[i].T for i in range(n_nodes) if ties[i] == b]) for b in range(max(ties) + 1)]
+    return [of(rows) for rows in pooled]
 
 
 def _linear_mean(d: int, n_inputs: int, rows: np.ndarray | None) -> np.ndarray:

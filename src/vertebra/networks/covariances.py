@@ -3,12 +3,19 @@
 import math
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from vertebra.networks.features import over_features, product
-from vertebra.networks.parameters import UNBUILT, Built, in_working_precision
+from vertebra.networks.parameters import UNBUILT, Built, in_working_precision, is_traced
+
+
+def _log(sd: np.ndarray | Array) -> np.ndarray | Array:
+    """By NumPy, which compiles nothing, where there are numbers."""
+    return jnp.log(sd) if is_traced(sd) else np.log(sd)
 
 
 class Full(eqx.Module):
@@ -21,8 +28,8 @@ class Full(eqx.Module):
 
     raw: Built[Float[Array, "d r r"]] = UNBUILT
 
-    def init(self, sd: np.ndarray, *, rng: np.random.Generator) -> "Full":
-        return Full(in_working_precision(np.log(sd)[:, :, None] * np.eye(sd.shape[1])))
+    def init(self, sd: np.ndarray | Array, *, rng: np.random.Generator) -> "Full":
+        return Full(in_working_precision(_log(sd)[:, :, None] * np.eye(sd.shape[1])[None]))
 
     @classmethod
     def of(cls, factor: Float[Array, "d r r"]) -> "Full":
@@ -55,6 +62,11 @@ class Full(eqx.Module):
     def log_det(self, live: Float[Array, " r"] | None = None) -> Float[Array, " d"]:
         return 2.0 * over_features(jnp.diagonal(self.raw, axis1=1, axis2=2), live)
 
+    def distance(self, v: Float[Array, "d r"], live: Float[Array, " r"] | None = None) -> Float[Array, " d"]:
+        """v_jᵀ Σ_j⁻¹ v_j, of the features that exist: they come first, and Σ of them is of the first rows of R."""
+        whitened = jax.vmap(lambda factor, v: solve_triangular(factor, v, trans=1))(self.factor, v)
+        return over_features(whitened**2, live)
+
 
 class Diagonal(eqx.Module):
     """Σ_j = diag(exp(2 log_sd_j)): mean-field.
@@ -65,8 +77,8 @@ class Diagonal(eqx.Module):
 
     log_sd: Built[Float[Array, "d r"]] = UNBUILT
 
-    def init(self, sd: np.ndarray, *, rng: np.random.Generator) -> "Diagonal":
-        return Diagonal(in_working_precision(np.log(sd)))
+    def init(self, sd: np.ndarray | Array, *, rng: np.random.Generator) -> "Diagonal":
+        return Diagonal(in_working_precision(_log(sd)))
 
     def root(self, noise: Float[Array, "d r"]) -> Float[Array, "d r"]:
         return jnp.exp(self.log_sd) * noise
@@ -82,6 +94,9 @@ class Diagonal(eqx.Module):
 
     def log_det(self, live: Float[Array, " r"] | None = None) -> Float[Array, " d"]:
         return 2.0 * over_features(self.log_sd, live)
+
+    def distance(self, v: Float[Array, "d r"], live: Float[Array, " r"] | None = None) -> Float[Array, " d"]:
+        return over_features((v * jnp.exp(-self.log_sd)) ** 2, live)
 
 
 class LowRank(eqx.Module):
@@ -100,10 +115,10 @@ class LowRank(eqx.Module):
         if self.rank < 1:
             raise ValueError(f"`rank` must be at least 1, got {self.rank}.")
 
-    def init(self, sd: np.ndarray, *, rng: np.random.Generator) -> "LowRank":
+    def init(self, sd: np.ndarray | Array, *, rng: np.random.Generator) -> "LowRank":
         # Half of the variance in each part.
         directions = rng.standard_normal((*sd.shape, self.rank)) * sd[..., None] / math.sqrt(2.0 * self.rank)
-        return LowRank(self.rank, in_working_precision(np.log(sd / math.sqrt(2.0))), in_working_precision(directions))
+        return LowRank(self.rank, in_working_precision(_log(sd / math.sqrt(2.0))), in_working_precision(directions))
 
     def root(self, noise: Float[Array, "d r_and_k"]) -> Float[Array, "d r"]:
         r = self.log_sd.shape[1]
@@ -122,10 +137,20 @@ class LowRank(eqx.Module):
 
     def log_det(self, live: Float[Array, " r"] | None = None) -> Float[Array, " d"]:
         # log|D + U Uᵀ| = log|D| + log|I + Uᵀ D⁻¹ U|
+        return 2.0 * over_features(self.log_sd, live) + jnp.linalg.slogdet(self._inner(live)[1])[1]
+
+    def distance(self, v: Float[Array, "d r"], live: Float[Array, " r"] | None = None) -> Float[Array, " d"]:
+        # (D + U Uᵀ)⁻¹ = D⁻¹ − D⁻¹U (I + Uᵀ D⁻¹ U)⁻¹ UᵀD⁻¹
+        scaled, inner = self._inner(live)
+        whitened = v * jnp.exp(-self.log_sd)
+        along = jnp.einsum("drk,dr->dk", scaled, whitened)
+        return over_features(whitened**2, live) - jnp.sum(along * jnp.linalg.solve(inner, along[..., None])[..., 0], 1)
+
+    def _inner(self, live: Float[Array, " r"] | None) -> tuple[Float[Array, "d r k"], Float[Array, "d k k"]]:
+        """D^{−1/2}U, of the features that exist, and I + Uᵀ D⁻¹ U."""
         scaled = self.directions * jnp.exp(-self.log_sd)[..., None]
         scaled = scaled if live is None else scaled * live[None, :, None]
-        inner = jnp.eye(self.rank)[None] + jnp.einsum("drk,drm->dkm", scaled, scaled)
-        return 2.0 * over_features(self.log_sd, live) + jnp.linalg.slogdet(inner)[1]
+        return scaled, jnp.eye(self.rank)[None] + jnp.einsum("drk,drm->dkm", scaled, scaled)
 
 
 Covariance = Full | Diagonal | LowRank

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from vertebra.networks.activations import Activation, as_activation, dual
-from vertebra.networks.parameters import UNBUILT, Built
+from vertebra.networks.parameters import UNBUILT, Built, is_traced
 
 # A GPU multiplies float32 with the 10 bits of TF32 unless told otherwise: enough for a layer's weights, too few for a
 # matrix that is to be factorised.
@@ -36,7 +36,7 @@ class Kernel(eqx.Module):
         super().__init_subclass__(**options)
         # Shortcuts belong to the K(x, z) they were worked out for: one of its own has the general way.
         own = vars(cls).keys()
-        shortcuts = {"columns", "of_products"} if {"__call__", "correlation"} & own else set()
+        shortcuts = {"columns", "of_products", "spectral_draws"} if {"__call__", "correlation"} & own else set()
         shortcuts |= {"diagonal"} if "__call__" in own else set()
         for name in shortcuts - own:
             setattr(cls, name, getattr(Kernel, name))
@@ -61,6 +61,19 @@ class Kernel(eqx.Module):
     def of_products(self, products: Products, n_inputs: int) -> Array:
         """K from inner products alone: what a network of infinite width hands on from layer to layer."""
         raise NotImplementedError(f"{type(self).__name__} is not a function of inner products.")
+
+    def spectral_draws(
+        self, rng: np.random.Generator, n_draws: int, n_inputs: int
+    ) -> Float[np.ndarray, "n_draws n_inputs"]:
+        """ω_j with K(x, z) = variance · E cos(ωᵀ(x − z)/lengthscale): the spectral density at a length scale of 1.
+
+        A stationary kernel that has them has random features, `vb.RandomFeatureBlock(r, kernel=...)`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no `spectral_draws`, which are asked for here.")
+
+    @property
+    def has_spectral_draws(self) -> bool:
+        return type(self).spectral_draws is not Kernel.spectral_draws
 
     def __add__(self, other: "Kernel") -> "Sum":
         return Sum(self, other)
@@ -114,6 +127,8 @@ class Product(Kernel):
 class Stationary(Kernel):
     """K(x, z) = variance · correlation(x − z), with one length scale per input (ARD) or one for all.
 
+    One of your own gives `correlation`, and `spectral_draws` to have random features.
+
     >>> print(vb.Matern().init(n_inputs=4).lengthscale.round(2))
     [2. 2. 2. 2.]
     """
@@ -122,7 +137,7 @@ class Stationary(Kernel):
     log_variance: Float[Array, ""]
     ard: bool = eqx.field(static=True)
 
-    def __init__(self, lengthscale: ArrayLike | None = None, variance: float = 1.0, *, ard: bool = True):
+    def __init__(self, lengthscale: ArrayLike | None = None, variance: ArrayLike = 1.0, *, ard: bool = True):
         self.log_lengthscale = UNBUILT if lengthscale is None else log_positive("lengthscale", lengthscale)
         self.log_variance = log_positive("variance", variance)
         self.ard = ard
@@ -160,7 +175,7 @@ class RBF(Stationary):
     0.61
     """
 
-    def __init__(self, lengthscale: ArrayLike | None = None, variance: float = 1.0, *, ard: bool = True):
+    def __init__(self, lengthscale: ArrayLike | None = None, variance: ArrayLike = 1.0, *, ard: bool = True):
         super().__init__(lengthscale, variance, ard=ard)
 
     def correlation(self, difference):
@@ -194,7 +209,7 @@ class Matern(Stationary):
         self,
         nu: float = 2.5,
         lengthscale: ArrayLike | None = None,
-        variance: float = 1.0,
+        variance: ArrayLike = 1.0,
         *,
         ard: bool = True,
     ):
@@ -227,9 +242,9 @@ class Periodic(Stationary):
 
     def __init__(
         self,
-        period: float = 1.0,
+        period: ArrayLike = 1.0,
         lengthscale: ArrayLike | None = None,
-        variance: float = 1.0,
+        variance: ArrayLike = 1.0,
         *,
         ard: bool = True,
     ):
@@ -251,7 +266,7 @@ class Linear(Kernel):
     log_variance: Float[Array, ""]
     log_bias: Float[Array, ""]
 
-    def __init__(self, variance: float = 1.0, bias: float = 1.0):
+    def __init__(self, variance: ArrayLike = 1.0, bias: ArrayLike = 1.0):
         self.log_variance = log_positive("variance", variance)
         self.log_bias = log_positive("bias", bias)
 
@@ -272,7 +287,7 @@ class Polynomial(Kernel):
     base: Linear
     degree: int = eqx.field(static=True)
 
-    def __init__(self, degree: int = 2, variance: float = 1.0, bias: float = 1.0):
+    def __init__(self, degree: int = 2, variance: ArrayLike = 1.0, bias: ArrayLike = 1.0):
         if degree < 1:
             raise ValueError(f"`degree` must be at least 1, got {degree!r}.")
         self.base = Linear(variance, bias)
@@ -306,16 +321,16 @@ class Dual(Kernel):
         self,
         activation: str | Activation = "relu",
         lengthscale: ArrayLike | None = None,
-        variance: float = 1.0,
+        variance: ArrayLike = 1.0,
         *,
-        bias: float = 0.0,
+        bias: ArrayLike = 0.0,
         ard: bool = True,
     ):
         as_activation(activation)
         self.activation = activation
         self.log_lengthscale = UNBUILT if lengthscale is None else log_positive("lengthscale", lengthscale)
         self.log_variance = log_positive("variance", variance)
-        self.log_bias = None if bias == 0.0 else log_positive("bias", bias)
+        self.log_bias = None if not is_traced(bias) and bias == 0.0 else log_positive("bias", bias)
         self.ard = ard
 
     def init(self, n_inputs: int) -> "Dual":
@@ -345,12 +360,13 @@ Scaled = TypeVar("Scaled", Stationary, Dual)
 def _with_lengthscale(kernel: Scaled, n_inputs: int) -> Scaled:
     """The kernel with length scales for that many inputs, √n_inputs where none were given."""
     log_lengthscale = kernel.log_lengthscale
+    xp = jnp if is_traced(log_lengthscale) else np
     if log_lengthscale is None:
         log_lengthscale = np.asarray(0.5 * math.log(n_inputs))
     if log_lengthscale.ndim == 1 and log_lengthscale.shape != (n_inputs,):
         raise ValueError(f"`lengthscale` must have one entry per input, {n_inputs}, got {log_lengthscale.shape[0]}.")
     if kernel.ard:
-        log_lengthscale = np.broadcast_to(np.asarray(log_lengthscale), (n_inputs,))
+        log_lengthscale = xp.broadcast_to(xp.asarray(log_lengthscale), (n_inputs,))
     log_lengthscale = jnp.asarray(log_lengthscale, dtype=float)
     return eqx.tree_at(lambda k: k.log_lengthscale, kernel, log_lengthscale, is_leaf=lambda leaf: leaf is None)
 
@@ -370,6 +386,10 @@ def log_positive(name: str, value: ArrayLike) -> Array:
     >>> print(vb.kernels.log_positive("lengthscale", 1.0))
     0.0
     """
+    if is_traced(value):
+        value = jnp.asarray(value, dtype=float)
+        sound = jnp.all((value > 0.0) & jnp.isfinite(value))
+        return jnp.log(eqx.error_if(value, ~sound, f"`{name}` must be positive and finite."))
     value = np.asarray(value, dtype=float)
     if not np.all((value > 0) & np.isfinite(value)):
         raise ValueError(f"`{name}` must be positive and finite, got {value}.")

@@ -7,8 +7,9 @@ import numpy as np
 
 from vertebra.machine.checks import check_count
 from vertebra.networks.blocks import FeatureBlock, InducingPointBlock
-from vertebra.networks.posteriors import Gaussian, Posterior, check_posterior
-from vertebra.networks.priors import Normal, Prior, check_prior
+from vertebra.networks.divergence import check_pair
+from vertebra.networks.posteriors import Gaussian, Posterior
+from vertebra.networks.priors import Normal, Prior
 
 
 class Layer(eqx.Module):
@@ -60,8 +61,7 @@ class Layer(eqx.Module):
         self.features = tuple(features)
         self.posterior = Gaussian() if posterior is None else posterior
         self.prior = Normal() if prior is None else prior
-        check_posterior(self.posterior)
-        check_prior(self.prior)
+        check_pair(self.posterior, self.prior)
         self.bias = bias
         self.mean = mean
         self.noise = noise

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from vertebra.networks.divergence import kl_is_exact
 from vertebra.networks.posteriors import Gaussian
 from vertebra.networks.priors import Normal
 from vertebra.networks.skeleton import Node, Skeleton
@@ -40,7 +41,7 @@ class Network(eqx.Module):
         """The value of each top node for one draw of all weights; the outputs add these up."""
         h = x[:, None]
         for stack, stack_key in zip(self.stacks, jr.split(key, len(self.stacks)), strict=True):
-            h = stack.draw(h, stack_key)
+            h = stack.carried(stack.draw(h, stack_key), h)
         return h
 
     def noise(self, key: PRNGKeyArray, batch: tuple[int, ...] = ()) -> tuple[Noise, ...]:
@@ -58,11 +59,12 @@ class Network(eqx.Module):
         reparameterisation). Where nothing below the top is random these are the exact moments of q(f).
         """
         h = x[:, None]
-        for stack, (normal, coins) in zip(self.stacks[:-1], noise, strict=False):
-            h, variance = stack.conditional(h, coins)
+        for stack, (normal, rows) in zip(self.stacks[:-1], noise, strict=False):
+            f, variance = stack.conditional(h, rows)
             if variance is not None and normal is not None:
-                h = h + root(variance) * normal
-        mean, variance = self.stacks[-1].conditional(h, noise[-1].coins)
+                f = f + root(variance) * normal
+            h = stack.carried(f, h)
+        mean, variance = self.stacks[-1].conditional(h, noise[-1].rows)
         return self._total(mean), None if variance is None else self._total(variance)
 
     def mean(self, x: Float[Array, "p *batch"]) -> Float[Array, "outputs *batch"]:
@@ -103,15 +105,26 @@ class Network(eqx.Module):
         """r of each node of a layer, where it differs from node to node."""
         if self.stacks[level].function.live is None:
             return None
-        width = self.stacks[level - 1].function.posterior.mean.shape[1] if level else 1
-        return tuple(width * len(parents) for parents in self.skeleton.parents[level])
+        widths = self._widths(level)
+        parents = self.skeleton.parents[level]
+        return tuple(sum(widths[j] for j in parents[i]) for i in self.skeleton.computing[level])
+
+    def _widths(self, level: int) -> list[int]:
+        """How many values each node has that a layer reads: inputs one, nodes d, copies what they copy."""
+        widths = [1] * self.skeleton.n_inputs
+        for stack, parents, computing in zip(
+            self.stacks[:level], self.skeleton.parents, self.skeleton.computing, strict=False
+        ):
+            d = stack.shape[1]
+            widths = [d if i in computing else widths[read[0]] for i, read in enumerate(parents)]
+        return widths
 
     def _padded(self, level: int, given: LayerWeights) -> Float[Array, "s d r"]:
         """Weights of one layer as its stack has them, with zeros for parents that a node does not have."""
         stack, sizes = self.stacks[level], self._sizes(level)
-        n_blocks, d, r = stack.function.posterior.mean.shape
+        n_blocks, d, r = stack.shape
         if sizes is None:
-            shape = stack.n_nodes, d, r * n_blocks // stack.n_nodes
+            shape = stack.n_nodes, d, r * n_blocks // stack.n_nodes if stack.joint else r
             v = jnp.asarray(given)
             if v.shape != shape:
                 raise ValueError(f"`weights[{level}]` must have the shape {shape}: nodes, d, r; got {v.shape}.")
@@ -136,6 +149,11 @@ class Network(eqx.Module):
         )
         return Network(_renamed(self.skeleton, levels), stacks)
 
+    def ancestor_blocks(self, node: int) -> list[list[int]]:
+        """The blocks of `subnetwork(node)` among those of the network, layer by layer."""
+        levels = self.skeleton.ancestors(node)[1:]
+        return [stack.blocks_of(nodes) for stack, nodes in zip(self.stacks, levels, strict=True)]
+
     def kl(self, *, key: PRNGKeyArray) -> Float[Array, ""]:
         """KL(q(V) ‖ p(V)) of all layers."""
         keys = jr.split(key, len(self.stacks))
@@ -148,7 +166,7 @@ class Network(eqx.Module):
         and the variance that inducing points leave out."""
         h = x[:, None]
         for stack in self.stacks[:-1]:
-            h = stack.conditional(h)[0]
+            h = stack.carried(stack.conditional(h)[0], h)
         top, n_outputs = self.stacks[-1], len(self.skeleton.outputs)
         inputs = top.inputs(h)
         phi, axis, left_out = top.phi(inputs)
@@ -178,14 +196,28 @@ class Network(eqx.Module):
         return Network(self.skeleton, (*self.stacks[:-1], replace(top, function=function, joint=True)))
 
     @property
+    def kl_is_exact(self) -> tuple[bool, ...]:
+        """Of each layer, whether its KL(q ‖ p) is known by a rule; else it is estimated from a draw."""
+        return tuple(kl_is_exact(stack.function.posterior, stack.function.prior) for stack in self.stacks)
+
+    @property
     def n_outputs(self) -> int:
-        return len(self.skeleton.outputs) * self.stacks[-1].function.posterior.mean.shape[1]
+        return len(self.skeleton.outputs) * self.stacks[-1].shape[1]
+
+    @property
+    def has_top_moments(self) -> bool:
+        """Whether mean and variance of f given the layers below are known without draws."""
+        return self.stacks[-1].has_moments
 
     @property
     def is_linear_in_v(self) -> bool:
-        """Whether f is linear in everything uncertain: only the top layer is random, and Gaussian."""
-        top = self.stacks[-1].function.posterior
-        return isinstance(top, Gaussian) and not any(stack.is_random for stack in self.stacks[:-1])
+        """Whether f is linear in all that is uncertain: the top layer alone is random, Gaussian, and has no ties."""
+        top = self.stacks[-1]
+        return (
+            isinstance(top.function.posterior, Gaussian)
+            and top.has_moments
+            and not any(stack.is_random for stack in self.stacks[:-1])
+        )
 
     def _total(self, f: Float[Array, "nodes d *batch"]) -> Float[Array, "outputs *batch"]:
         groups = self.skeleton.output_parents

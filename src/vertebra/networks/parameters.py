@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, PyTree
 
 T = TypeVar("T")
@@ -45,10 +46,15 @@ def overridden(thing: object, base: type, names: Collection[str] | None = None) 
     """
     mro = type(thing).__mro__
     own = {name for kind in mro[: mro.index(base)] for name in vars(kind)}
-    public = {
-        name for name in (*dir(base), *(field.name for field in dataclasses.fields(base))) if not name.startswith("_")
-    }
+    # a mixin that brings a method alone has no fields
+    fields = dataclasses.fields(base) if dataclasses.is_dataclass(base) else ()
+    public = {name for name in (*dir(base), *(field.name for field in fields)) if not name.startswith("_")}
     return sorted(own & (public if names is None else set(names)))
+
+
+def is_traced(*values: object) -> bool:
+    """Whether a program is being traced that takes one of these: it has no numbers yet that NumPy could work with."""
+    return any(isinstance(value, Tracer) for value in values)
 
 
 def in_working_precision(array: ArrayLike) -> Array:

@@ -1,19 +1,90 @@
 """Posteriors q(V) of the weights V of a function block; users find them in `vertebra.distributions`."""
 
+import abc
+import math
+from typing import ClassVar, Protocol, runtime_checkable
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from vertebra.machine.checks import check_positive
 from vertebra.networks.covariances import Covariance, Diagonal, Full, LowRank
-from vertebra.networks.features import product
-from vertebra.networks.parameters import UNBUILT, Built, Fixed, in_working_precision
+from vertebra.networks.features import n_live, product
+from vertebra.networks.parameters import UNBUILT, Built, Fixed, in_working_precision, is_traced, overridden
 from vertebra.networks.priors import Prior, check_kind, initial_scale
 
 
-class Gaussian(eqx.Module):
+class Posterior(eqx.Module):
+    """q(V) of the weights V, (d, r), of a function block. One of your own gives `init`, `sample` and `mean`.
+
+    - `init(r, d, prior=, rng=)` gives it with its arrays; where nodes read different numbers of parents it is handed
+      `live` too, which marks with 1 the features that exist.
+    - `mean`, a field or a property: E V, or another V in the middle of q.
+    - `log_prob(v)`, or a rule of `vb.distributions.register_kl`, for KL(q ‖ p). With `entropy` it is less noisy.
+    - Each draw of f is one V for all rows, unless more is said: `is_gaussian = True` and `moments(phi)` where Vφ is
+      normal given φ, and then every row has a draw of its own; or `row_noise(key, batch)` and `project(phi, noise)`.
+
+    >>> class Uniform(vb.distributions.Posterior):
+    ...     mean: jnp.ndarray | None = None
+    ...     def init(self, r, d, *, prior, rng):
+    ...         return Uniform(jnp.asarray(rng.standard_normal((d, r)) * prior.initial_sd(r)))
+    ...     def sample(self, key):
+    ...         return self.mean + jr.uniform(key, self.mean.shape, minval=-0.1, maxval=0.1)
+    ...     def log_prob(self, v):
+    ...         return -v.size * jnp.log(0.2)  # V is one of its own draws
+    >>> layers = [vb.Layer(3, posterior=Uniform()), vb.Layer(1, posterior=Uniform())]
+    >>> network = vb.build(vb.chain(2, 2), layers, key=jr.key(0))
+    >>> vb.sample(network, np.zeros((5, 2)), key=jr.key(1), n_draws=10).shape
+    (10, 5, 1)
+    """
+
+    is_random: ClassVar[bool] = True  # whether draws differ
+    is_gaussian: ClassVar[bool] = False  # whether Vφ is normal given φ, with `moments`
+    mean: eqx.AbstractVar[Built[Float[Array, "d r"]]]
+
+    @abc.abstractmethod
+    def init(self, r: int, d: int, *, prior: Prior, rng: np.random.Generator) -> "Posterior":
+        """The posterior of d times r weights, with its arrays."""
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
+        """A draw of V, with a gradient."""
+
+    def log_prob(self, v: Float[Array, "d r"], *, live: Float[Array, " r"] | None = None) -> Float[Array, ""]:
+        """log q(V)."""
+        raise NotImplementedError(f"{type(self).__name__} has no `log_prob`, which is asked for here: give it one.")
+
+    def entropy(self, live: Float[Array, " r"] | None = None) -> Float[Array, ""] | None:
+        """−E log q(V), where there is a formula."""
+        return None
+
+    def moments(
+        self, phi: Float[Array, "r *batch"]
+    ) -> tuple[Float[Array, "d *batch"], Float[Array, "d *batch"] | None]:
+        """Mean and variance of Vφ."""
+        raise NotImplementedError(f"{type(self).__name__} has no `moments`, which are asked for here: give it some.")
+
+    def row_noise(self, key: PRNGKeyArray, batch: tuple[int, ...]) -> PyTree:
+        """What `project` draws with: by default a key, of one V for all columns."""
+        return key
+
+    def project(self, phi: Float[Array, "r *batch"], noise: PyTree) -> Float[Array, "d *batch"]:
+        """A draw of Vφ."""
+        return product(self.sample(noise), phi)
+
+    def conditional(
+        self, phi: Float[Array, "r *batch"], noise: PyTree
+    ) -> tuple[Float[Array, "d *batch"], Float[Array, "d *batch"] | None]:
+        """Mean and variance of Vφ given the noise of `row_noise`; without noise, V at its mean. None is zero."""
+        if self.is_gaussian:
+            return self.moments(phi)
+        return product(self.mean, phi) if noise is None else self.project(phi, noise), None
+
+
+class Gaussian(Posterior):
     """q(V) = Π_j N(v_j; μ_j, Σ_j), with a full, diagonal or low-rank Σ_j.
 
     `sd` is the initial standard deviation of a weight and `spread` that of the initial means, as shares of the prior's.
@@ -24,6 +95,7 @@ class Gaussian(eqx.Module):
     [0.03 0.03]
     """
 
+    is_gaussian: ClassVar[bool] = True
     covariance: Covariance
     sd: float = eqx.field(static=True)
     spread: float = eqx.field(static=True)
@@ -56,11 +128,13 @@ class Gaussian(eqx.Module):
     ) -> "Gaussian":
         scale = initial_scale(prior, r, live)
         exists = np.ones(r) if live is None else live
-        covariance = self.covariance.init(np.full((d, r), self.sd * scale), rng=rng)
+        covariance = self.covariance.init(self.sd * scale * np.ones((d, r)), rng=rng)
         if isinstance(covariance, LowRank):
-            directions = in_working_precision(np.asarray(covariance.directions) * exists[:, None])
+            directions = covariance.directions
+            directions = directions if is_traced(directions) else np.asarray(directions)
+            directions = in_working_precision(directions * exists[None, :, None])
             covariance = LowRank(covariance.rank, covariance.log_sd, directions)
-        mean = self.spread * scale * exists * rng.standard_normal((d, r))
+        mean = self.spread * scale * exists[None] * rng.standard_normal((d, r))
         return Gaussian(covariance, mean=in_working_precision(mean))  # what it started from is no longer a part of it
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
@@ -77,8 +151,20 @@ class Gaussian(eqx.Module):
         rotated = product(jnp.concatenate([self.covariance.factor.reshape(d * r, r), self.mean]), phi)
         return rotated[d * r :], jnp.sum(rotated[: d * r].reshape(d, r, *phi.shape[1:]) ** 2, axis=1)
 
+    def log_prob(self, v: Float[Array, "d r"], *, live: Float[Array, " r"] | None = None) -> Float[Array, ""]:
+        n_weights = v.shape[0] * n_live(v, live)
+        distance = jnp.sum(self.covariance.distance(v - self.mean, live) + self.covariance.log_det(live))
+        return -0.5 * (distance + n_weights * math.log(2.0 * math.pi))
 
-class PointMass(eqx.Module):
+    def entropy(self, live: Float[Array, " r"] | None = None) -> Float[Array, ""]:
+        n_weights = self.mean.shape[0] * n_live(self.mean, live)
+        return 0.5 * (n_weights * (1.0 + math.log(2.0 * math.pi)) + jnp.sum(self.covariance.log_det(live)))
+
+    def row_noise(self, key: PRNGKeyArray, batch: tuple[int, ...]) -> None:
+        """None: rows are drawn from their moments."""
+
+
+class PointMass(Posterior):
     """q(V) = δ(V − mean): a trained weight. `spread`: the initial sd of weights, as a share of the prior's.
 
     >>> mean, variance = vb.PointMass(jnp.array([[1.0, 2.0]])).moments(jnp.ones(2))
@@ -86,6 +172,7 @@ class PointMass(eqx.Module):
     [3.] None
     """
 
+    is_random: ClassVar[bool] = False
     mean: Built[Float[Array, "d r"]] = UNBUILT
     spread: float = eqx.field(static=True, default=1.0)
 
@@ -93,7 +180,7 @@ class PointMass(eqx.Module):
         self, r: int, d: int, *, prior: Prior, live: np.ndarray | None = None, rng: np.random.Generator
     ) -> "PointMass":
         mean = self.spread * initial_scale(prior, r, live) * rng.standard_normal((d, r))
-        return PointMass(in_working_precision(mean if live is None else mean * live))
+        return PointMass(in_working_precision(mean if live is None else mean * live[None]))
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
         return jnp.asarray(self.mean)
@@ -101,8 +188,11 @@ class PointMass(eqx.Module):
     def moments(self, phi: Float[Array, "r *batch"]) -> tuple[Float[Array, "d *batch"], None]:
         return product(self.mean, phi), None
 
+    def row_noise(self, key: PRNGKeyArray, batch: tuple[int, ...]) -> None:
+        """None: there is nothing to draw."""
 
-class Dropout(eqx.Module):
+
+class Dropout(Posterior):
     """q(V) = Π_i [rate δ(V[:, i]) + (1 − rate) δ(V[:, i] − m_i/(1 − rate))]: MC dropout, one coin per feature.
 
     The surviving weights are scaled so that E V = m, stored as `mean`.
@@ -135,17 +225,24 @@ class Dropout(eqx.Module):
         """True with probability 1 − rate: which features stay."""
         return jr.uniform(key, shape) >= self.rate.value
 
+    def row_noise(self, key: PRNGKeyArray, batch: tuple[int, ...]) -> Bool[Array, "r *batch"]:
+        return self.coins(key, (self.mean.shape[1], *batch))
+
     def moments(self, phi: Float[Array, "r *batch"]) -> tuple[Float[Array, "d *batch"], Float[Array, "d *batch"]]:
         """Mean and variance of V φ over the coins. f is not Gaussian here: draw it with `project`."""
         rate = self.rate.value
         return product(self.mean, phi), rate / (1.0 - rate) * product(self.mean**2, phi**2)
 
-    def project(self, phi: Float[Array, "r *batch"], coins: Bool[Array, "r *batch"]) -> Float[Array, "d *batch"]:
+    def project(self, phi: Float[Array, "r *batch"], noise: Bool[Array, "r *batch"]) -> Float[Array, "d *batch"]:
         """A draw of V φ with coins of its own for every column."""
-        return product(self.mean, jnp.where(coins, phi / (1.0 - self.rate.value), 0.0))
+        return product(self.mean, jnp.where(noise, phi / (1.0 - self.rate.value), 0.0))
 
 
-Posterior = Gaussian | PointMass | Dropout
+@runtime_checkable
+class LikelihoodLike(Protocol):
+    """What tells a likelihood, which has no place among weights."""
+
+    latent_per_target: int
 
 
 def check_posterior(q: object) -> None:
@@ -155,8 +252,18 @@ def check_posterior(q: object) -> None:
     >>> vb.distributions.check_posterior(None)
     Traceback (most recent call last):
         ...
-    TypeError: `posterior` must be one of Gaussian, PointMass, Dropout, got NoneType: ...
+    TypeError: `posterior` must be one of Gaussian, PointMass, Dropout, or derived from vb.distributions.Posterior, ...
     """
-    check_kind("posterior", q, (Gaussian, PointMass, Dropout), may=("init",))
-    if isinstance(q, Gaussian) and isinstance(q.covariance, Full | Diagonal | LowRank):
-        check_kind("covariance", q.covariance, (Full, Diagonal, LowRank), may=("init",))
+    if isinstance(q, LikelihoodLike):
+        raise TypeError(
+            f"`posterior` must be a posterior of weights, got the likelihood {type(q).__name__}: vb.Gaussian is noise "
+            "of y; the posterior of that name is vb.distributions.Gaussian."
+        )
+    check_kind("posterior", q, Posterior, "Gaussian, PointMass, Dropout", may=("init",))
+    if isinstance(q, Gaussian):
+        base = next(kind for kind in (Full, Diagonal, LowRank) if isinstance(q.covariance, kind))
+        if ignored := sorted(set(overridden(q.covariance, base)) - {"init"}):
+            raise TypeError(
+                f"`covariance` {type(q.covariance).__name__} has {', '.join(f'`{each}`' for each in ignored)} of its "
+                f"own, which {base.__name__} has formulas with: a subclass may change `__init__` and `init` alone."
+            )

@@ -22,9 +22,9 @@ from vertebra.networks.blocks import BlockWithDual, FeatureBlock, InducingPointB
 from vertebra.networks.keys import fast
 from vertebra.networks.layer import Layer
 from vertebra.networks.network import Network
-from vertebra.networks.parameters import in_working_precision, overridden
+from vertebra.networks.parameters import in_working_precision, is_traced, overridden
 from vertebra.networks.posteriors import PointMass
-from vertebra.networks.priors import Normal
+from vertebra.networks.priors import Normal, only
 from vertebra.networks.skeleton import Skeleton
 from vertebra.networks.stack import Stack
 
@@ -37,9 +37,13 @@ def empirical_kernel(block: FeatureBlock, x: ArrayLike, x2: ArrayLike | None = N
     [[1.  0.6]
      [0.6 1. ]]
     """
-    rows = in_working_precision(np.asarray(x))
-    others = rows if x2 is None else in_working_precision(np.asarray(x2))
+    rows = in_working_precision(_as_array(x))
+    others = rows if x2 is None else in_working_precision(_as_array(x2))
     return block(rows.T).T @ block(others.T)
+
+
+def _as_array(x: ArrayLike) -> np.ndarray | Array:
+    return jnp.asarray(x) if is_traced(x) else np.asarray(x)
 
 
 def draw_prior(network: Network, *, key: PRNGKeyArray) -> Network:
@@ -56,10 +60,10 @@ def draw_prior(network: Network, *, key: PRNGKeyArray) -> Network:
 
 
 def _draw_stack(stack: Stack, key: PRNGKeyArray) -> Stack:
-    n_blocks, d, r = stack.function.posterior.mean.shape
+    n_blocks, d, r = stack.shape
 
     def draw(block, key):
-        return PointMass(block.prior.sample(key, d, r, live=None if block.live is None else block.live.value))
+        return PointMass(block.prior.sample(key, d, r, **only(None if block.live is None else block.live.value)))
 
     drawn = jax.vmap(draw)(stack.function, jr.split(key, n_blocks))
     return eqx.tree_at(lambda s: s.function.posterior, stack, drawn)
@@ -74,7 +78,7 @@ def sample_prior(
     >>> vb.sample_prior(network, np.zeros((3, 2)), key=jr.key(1), n_draws=50).shape
     (50, 3, 1)
     """
-    rows = np.asarray(x)
+    rows = _as_array(x)
     if rows.ndim != 2 or rows.shape[1] != network.skeleton.n_inputs:
         raise ValueError(f"`x` must have the shape (n, {network.skeleton.n_inputs}), got {rows.shape}.")
     check_count(n_draws=n_draws)
@@ -108,7 +112,8 @@ def dual_kernel(
     covariance C = s²K of f; σ between the layers turns C into E σ(f)σ(f'), of which each width adds one term to the
     next S. Exact for one layer with r → ∞, and beyond it in the limit of wide layers, where S tends to its mean. The
     widths given set the scale (default length scales and fan-in priors divide by them). Trained biases have a flat
-    prior and are left out; there is no such kernel with sparse priors, layer noise or linear mean functions.
+    prior and are left out; there is no such kernel with sparse priors, layer noise or linear mean functions. It may be
+    differentiated, compiled and mapped over x and over the hyper-parameters that its layers are made with.
 
     >>> layers = vb.random_features([1], kernel=vb.RBF(1.0))
     >>> print(vb.dual_kernel(vb.chain(1, 1), layers, np.array([[0.0], [1.0]]))[0].round(1))
@@ -119,9 +124,13 @@ def dual_kernel(
         raise ValueError(
             f"`layers` must have one entry per layer of the skeleton, {skeleton.depth}, got {len(layers)}."
         )
+    if any(len(c) < len(layer) for c, layer in zip(skeleton.computing, skeleton.layers, strict=True)):
+        raise ValueError("`skeleton` must have no nodes that copy: what they hand on is not Gaussian with the rest.")
+    if any(ties is not None for ties in skeleton.ties):
+        raise ValueError("`skeleton` must have no tied nodes: their values are correlated, which is not followed here.")
     blocks = [_blocks_with_dual(layer, level) for level, layer in enumerate(layers, start=1)]
-    rows = np.asarray(x)
-    others = rows if x2 is None else np.asarray(x2)
+    rows = _as_array(x)
+    others = rows if x2 is None else _as_array(x2)
     for name, values in (("x", rows), ("x2", others)):
         if values.ndim != 2 or values.shape[1] != skeleton.n_inputs:
             raise ValueError(f"`{name}` must have the shape (n, {skeleton.n_inputs}), got {values.shape}.")

@@ -11,10 +11,16 @@ from dataclasses import dataclass
 
 from vertebra.machine.checks import check_count
 
+# In place of an activation: the node hands on what it reads, as it is, and carries no blocks. Skips are made of these.
+COPY = "copy"
+
 
 @dataclass(frozen=True)
 class Node:
     """One node of a skeleton: it reads `parents`, nodes of the layer below, and passes σ of its value upwards.
+
+    With the activation "copy" it passes on the value of its one parent, with no blocks of its own: a skip.
+    With `tied`, the name of a node of its layer, it has no blocks of its own either: both share that node's weights.
 
     >>> print(vb.Skeleton(["a", "b"], [[vb.Node("h", ["a", "b"], "relu")]]))
     inputs a b
@@ -25,6 +31,7 @@ class Node:
     name: str
     parents: Sequence[str]
     activation: str = "tanh"
+    tied: str | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "parents", tuple(self.parents))
@@ -97,6 +104,21 @@ class Skeleton:
         return tuple(result)
 
     @property
+    def computing(self) -> tuple[tuple[int, ...], ...]:
+        """For each layer the positions of the nodes that carry blocks: those that do not copy."""
+        return tuple(tuple(i for i, n in enumerate(layer) if n.activation != COPY) for layer in self.layers)
+
+    @property
+    def ties(self) -> tuple[tuple[int, ...] | None, ...]:
+        """For each layer the block of each node that carries one, equal where nodes are tied; None without ties."""
+        result = []
+        for layer, computing in zip(self.layers, self.computing, strict=True):
+            owners = [layer[i].tied or layer[i].name for i in computing]
+            number = {name: b for b, name in enumerate(dict.fromkeys(owners))}
+            result.append(tuple(number[name] for name in owners) if len(number) < len(owners) else None)
+        return tuple(result)
+
+    @property
     def output_parents(self) -> tuple[tuple[int, ...], ...]:
         """For each output the positions, in the top layer, of the nodes it adds."""
         position = {node.name: i for i, node in enumerate(self.layers[-1])}
@@ -140,7 +162,11 @@ class Skeleton:
             {
                 "inputs": self.inputs,
                 "layers": [
-                    [{"name": n.name, "parents": n.parents, "activation": n.activation} for n in layer]
+                    [
+                        {"name": n.name, "parents": n.parents, "activation": n.activation}
+                        | ({} if n.tied is None else {"tied": n.tied})
+                        for n in layer
+                    ]
                     for layer in self.layers
                 ],
                 "outputs": [{"name": o.name, "parents": o.parents} for o in self.outputs],
@@ -169,8 +195,7 @@ class Skeleton:
         """
         lines = [" ".join(["inputs", *map(_quoted, self.inputs)])]
         for layer in self.layers:
-            nodes = (f"{_quoted(n.name)} = {_quoted(n.activation)}({' '.join(map(_quoted, n.parents))})" for n in layer)
-            lines.append("layer " + "; ".join(nodes))
+            lines.append("layer " + "; ".join(map(_node_text, layer)))
         for output in self.outputs:
             lines.append(f"output {_quoted(output.name)} = {' + '.join(map(_quoted, output.parents))}")
         return "\n".join(lines)
@@ -301,6 +326,8 @@ def _check(skeleton: Skeleton) -> None:
     for level, layer in enumerate(skeleton.layers, start=1):
         for node in layer:
             _check_parents(f"Node {node.name!r} of layer {level}", node.parents, where, level - 1)
+    _check_copies(skeleton)
+    _check_ties(skeleton)
     _no_repeat(tuple(output.name for output in skeleton.outputs), "`outputs`")
     for output in skeleton.outputs:
         _check_parents(f"Output {output.name!r}", output.parents, where, skeleton.depth)
@@ -309,6 +336,38 @@ def _check(skeleton: Skeleton) -> None:
         for node in layer:
             if node.name not in used:
                 raise ValueError(f"Node {node.name!r} of layer {level} reaches no output: connect it or leave it out.")
+
+
+def _check_copies(skeleton: Skeleton) -> None:
+    for level, (layer, computing) in enumerate(zip(skeleton.layers, skeleton.computing, strict=True), start=1):
+        for node in layer:
+            if node.activation == COPY and len(node.parents) != 1:
+                raise ValueError(f"Node {node.name!r} of layer {level} copies: give it one parent, got {node.parents}.")
+        if level == skeleton.depth and len(computing) < len(layer):
+            raise ValueError(f"Layer {level} is the top, where no node may copy: let an output add a node that reads.")
+
+
+def _check_ties(skeleton: Skeleton) -> None:
+    for level, layer in enumerate(skeleton.layers, start=1):
+        nodes = {node.name: node for node in layer}
+        for node in layer:
+            if node.tied is None:
+                continue
+            who = f"Node {node.name!r} of layer {level} is tied to {node.tied!r}"
+            if node.tied not in nodes or node.tied == node.name:
+                raise ValueError(
+                    f"{who}: name another node of its layer, one of {[n for n in nodes if n != node.name]}."
+                )
+            other = nodes[node.tied]
+            if COPY in (node.activation, other.activation):
+                raise ValueError(f"{who}, and a node that copies has no weights: leave the tie out.")
+            if other.tied is not None:
+                raise ValueError(f"{who}, which is tied itself: tie it to {other.tied!r}.")
+            if len(node.parents) != len(other.parents):
+                raise ValueError(
+                    f"{who}, and reads {len(node.parents)} nodes where that one reads {len(other.parents)}: weights "
+                    "can be shared by nodes that read equally many."
+                )
 
 
 def _check_parents(who: str, parents: Sequence[str], where: dict[str, int], below: int) -> None:
@@ -336,8 +395,9 @@ def _repeated(names: Sequence[str]) -> list[str]:
 
 
 # A quoted name, a sign, or a bare word: the text form's whole grammar. A quote that never ends is a token to the end,
-# so that no text is gone over more than once; it is refused as a name.
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*\\?(?:"|$)|[=+();]|[^\s=+();"]+')
+# so that no text is gone over more than once; it is refused as a name. `*+` keeps no places to go back to, which take
+# fifty bytes a letter.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+\\?(?:"|$)|[=+();]|[^\s=+();"]+')
 _BARE = re.compile(r"[^\s=+();\"]+")
 
 
@@ -359,9 +419,16 @@ def _split(tokens: list[str], sign: str) -> list[list[str]]:
     return chunks
 
 
+def _node_text(node: Node) -> str:
+    text = f"{_quoted(node.name)} = {_quoted(node.activation)}({' '.join(map(_quoted, node.parents))})"
+    return text if node.tied is None else f"{text} tied {_quoted(node.tied)}"
+
+
 def _parse_node(tokens: list[str], line: str) -> Node:
     match tokens:
         case [name, "=", activation, "(", *parents, ")"]:
             return Node(_unquoted(name), tuple(map(_unquoted, parents)), _unquoted(activation))
+        case [name, "=", activation, "(", *parents, ")", "tied", other]:
+            return Node(_unquoted(name), tuple(map(_unquoted, parents)), _unquoted(activation), _unquoted(other))
         case _:
             raise ValueError(f"`text` must write a node as `name = activation(parent parent …)`, got {line!r}.")

@@ -4,7 +4,7 @@ Inside, values are columns: h has the shape (s, d, *batch), node by node, and on
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import equinox as eqx
@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from vertebra.networks.blocks import FeatureBlock, FunctionBlock
 from vertebra.networks.features import product
-from vertebra.networks.parameters import Fixed
-from vertebra.networks.posteriors import Dropout, Gaussian, PointMass
+from vertebra.networks.parameters import Fixed, is_traced
+from vertebra.networks.posteriors import PointMass
 from vertebra.networks.wiring import Wiring, activate
 
 Tree = TypeVar("Tree")
@@ -27,7 +27,21 @@ class Noise(NamedTuple):
     """The base noise of one layer for draws that are independent from column to column."""
 
     normal: Float[Array, "s d *batch"] | None
-    coins: Bool[Array, "s r *batch"] | None
+    rows: PyTree  # what each posterior's `project` draws with: the coins of dropout, or a key
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The nodes of a layer that hand on what they read: their places in it, and those of what they read below."""
+
+    nodes: tuple[int, ...]
+    parents: tuple[int, ...]
+    n_nodes: int  # of the layer, with those that compute
+    width: int  # of the layer's widest node
+
+    @property
+    def computing(self) -> tuple[int, ...]:
+        return tuple(i for i in range(self.n_nodes) if i not in self.nodes)
 
 
 class Stack(eqx.Module):
@@ -41,17 +55,45 @@ class Stack(eqx.Module):
     log_noise: Float[Array, "s d"] | None
     n_nodes: int = eqx.field(static=True)
     joint: bool = eqx.field(static=True)
+    copies: Copies | None = eqx.field(static=True, default=None, repr=False)
+    # The block of each node, where some share one: features, function, mean and log_noise are then per block.
+    ties: tuple[int, ...] | None = eqx.field(static=True, default=None, repr=False)
 
     def inputs(self, h: Float[Array, "below d_below *batch"]) -> Array:
         """{σ(f_j)}_{j ∈ In(i)}: what each node reads."""
         return self.wiring(activate(h, self.activations))
 
+    def carried(
+        self, f: Float[Array, "s d *batch"], h: Float[Array, "below d_below *batch"]
+    ) -> Float[Array, "nodes width *batch"]:
+        """The values of all nodes of the layer, from f of those that compute: the others have what they read."""
+        if self.copies is None:
+            return f
+        copies = self.copies
+        read = activate(h, self.activations)[np.asarray(copies.parents, int)][:, : copies.width]
+        rest = ((0, 0),) * (f.ndim - 2)
+        parts = [jnp.pad(part, ((0, 0), (0, copies.width - part.shape[1]), *rest)) for part in (f, read)]
+        return jnp.concatenate(parts)[jnp.asarray(np.argsort([*copies.computing, *copies.nodes]))]
+
+    def blocks_of(self, nodes: Sequence[int]) -> list[int]:
+        """The function blocks of some nodes of the layer, node by node; where all of them copy, the first one's."""
+        if self.copies is None:
+            return list(nodes)
+        return [self.copies.computing.index(i) for i in nodes if i not in self.copies.nodes] or [0]
+
+    def _each(self, tree: Tree) -> Tree:
+        """What each node has, from what each block has: tied nodes have the same."""
+        if self.ties is None:
+            return tree
+        return jax.tree.map(lambda leaf: leaf[np.asarray(self.ties)], tree)
+
     def phi(self, x: Array) -> tuple[Array, int | None, Float[Array, "s *batch"] | None]:
         """φ of every node, the axis of its nodes, and the variance left out by the last block."""
         phi, axis, left_out = x, self.wiring.axis, None
-        for block in self.features:
+        for position, own in enumerate(self.features, start=1):
+            block = self._each(own)
             below, phi = phi, features_of_nodes(block, phi, axis, self.n_nodes)
-            if block is self.features[-1] and block.residual == "diagonal":
+            if position == len(self.features) and block.residual == "diagonal":
                 left_out = jax.vmap(lambda block, x, phi: block.left_out(x, phi), in_axes=(0, axis, 0))(
                     block, below, phi
                 )
@@ -61,30 +103,45 @@ class Stack(eqx.Module):
     def weights(self, key: PRNGKeyArray) -> Float[Array, "s d r"]:
         """A draw of V for every node."""
         v = jax.vmap(lambda q, key: q.sample(key))(self.function.posterior, jr.split(key, self.n_blocks))
-        return self._by_node(v)
+        return self._each(self._by_node(v))
 
     def at(self, v: Float[Array, "s d r"]) -> "Stack":
-        """The layer with given weights, node by node, as point masses."""
+        """The layer with given weights, node by node, as point masses; of tied nodes those of the first."""
         prior = self.function.prior
+        if self.ties is not None:
+            v = v[np.asarray([self.ties.index(b) for b in range(self.n_blocks)])]
         if self.joint:
             prior = jax.tree.map(lambda leaf: jnp.repeat(leaf, self.n_nodes // self.n_blocks, axis=0), prior)
         function = eqx.tree_at(
             lambda block: (block.posterior, block.bias, block.prior),
             self.function,
-            (jax.vmap(PointMass)(v), self._node_bias(), prior),
+            (jax.vmap(PointMass)(v), self._node_bias() if self.joint else self.function.bias, prior),
             is_leaf=lambda leaf: leaf is None,
         )
         return replace(self, function=function, joint=False)
 
     def kept(self, nodes: Sequence[int], below: Sequence[int]) -> "Stack":
         """The layer with some of its nodes, which read nothing but the nodes `below`; not for joint layers."""
-        chosen = np.asarray(nodes)
+        blocks = self.blocks_of(nodes)
+        # tied nodes get a block each, with the same weights
+        chosen = np.asarray(blocks if self.ties is None else [self.ties[b] for b in blocks])
         features, function, mean, log_noise = jax.tree.map(
             lambda leaf: leaf[chosen], (self.features, self.function, self.mean, self.log_noise)
         )
         activations = tuple(self.activations[j] for j in below)
-        wiring = self.wiring.kept(nodes, below)
-        return Stack(wiring, activations, features, function, mean, log_noise, len(nodes), joint=False)
+        wiring = self.wiring.kept(blocks, below)
+        copies = None if self.copies is None else self._kept_copies(self.copies, nodes, below)
+        return Stack(wiring, activations, features, function, mean, log_noise, len(blocks), joint=False, copies=copies)
+
+    @staticmethod
+    def _kept_copies(copies: Copies, nodes: Sequence[int], below: Sequence[int]) -> Copies:
+        pairs = [
+            (nodes.index(i), below.index(j)) for i, j in zip(copies.nodes, copies.parents, strict=True) if i in nodes
+        ]
+        own, parents = tuple(i for i, _ in pairs), tuple(j for _, j in pairs)
+        # With none left the width stays, which the layer above counts with; copies alone keep one block behind them,
+        # whose value nobody reads.
+        return Copies(own, parents, max(len(nodes), len(own) + 1), copies.width)
 
     def _by_node(self, v: Float[Array, "blocks d mr"]) -> Float[Array, "s d r"]:
         """The weights of each node, from those of one block per output where the layer is joint."""
@@ -95,7 +152,7 @@ class Stack(eqx.Module):
 
     def mean_weights(self) -> Float[Array, "s d r"]:
         """E V for every node."""
-        return self._by_node(self.function.posterior.mean)
+        return self._each(self._by_node(jax.vmap(lambda q: q.mean)(self.function.posterior)))
 
     def draw(self, h: Float[Array, "below d_below *batch"], key: PRNGKeyArray) -> Float[Array, "s d *batch"]:
         """f of every node for one draw of V, the same for every column."""
@@ -110,26 +167,29 @@ class Stack(eqx.Module):
         return f + self.offset(x, f)
 
     def conditional(
-        self, h: Float[Array, "below d_below *batch"], coins: Bool[Array, "s r *batch"] | None = None
+        self, h: Float[Array, "below d_below *batch"], noise: PyTree = None
     ) -> tuple[Float[Array, "blocks d *batch"], Float[Array, "blocks d *batch"] | None]:
-        """Mean and variance of each f given the layer below; for dropout, given its coins as well.
+        """Mean and variance of each f given the layer below; given the noise of its rows, where q draws with some.
 
-        A variance of None is zero. With `coins=None` a dropout layer gives the mean over its coins.
+        A variance of None is zero. Without noise a layer that is not Gaussian has V at its mean.
         """
         x = self.inputs(h)
         phi, axis, left_out = self.phi(x)
         if self.joint:
             phi = phi if axis == 0 else jnp.broadcast_to(phi, (self.n_nodes, *phi.shape))
             phi, axis = phi.reshape(self.n_blocks, -1, *phi.shape[2:]), 0
-        q = self.function.posterior
-        if isinstance(q, Dropout):
-            if coins is None:
-                mean = jax.vmap(product, in_axes=(0, axis))(q.mean, phi)
-            else:
-                mean = jax.vmap(lambda q, phi, coins: q.project(phi, coins), in_axes=(0, axis, 0))(q, phi, coins)
-            variance = None
+        if self.ties is None:
+            mean, variance = jax.vmap(lambda q, phi, noise: q.conditional(phi, noise), in_axes=(0, axis, 0))(
+                self.function.posterior, phi, noise
+            )
         else:
-            mean, variance = jax.vmap(lambda q, phi: q.moments(phi), in_axes=(0, axis))(q, phi)
+            # Tied nodes vary together, which moments node by node would not say: one V for all of them, and all rows.
+            v = (
+                self.mean_weights()
+                if noise is None
+                else self._each(jax.vmap(lambda q, k: q.sample(k))(self.function.posterior, noise))
+            )
+            mean, variance = jax.vmap(product, in_axes=(0, axis))(v, phi), None
         inner = self._inner_variance(left_out, mean)
         offset = self.offset(x, mean)
         if self.joint:
@@ -141,28 +201,48 @@ class Stack(eqx.Module):
 
     def noise(self, key: PRNGKeyArray, batch: tuple[int, ...]) -> Noise:
         """Base noise for `batch` columns, of the kinds this layer needs."""
-        normal_key, coins_key = jr.split(key)
+        normal_key, rows_key = jr.split(key)
         q = self.function.posterior
-        n_blocks, d, r = q.mean.shape
-        coins = None
-        if isinstance(q, Dropout):
-            coins = jax.vmap(lambda q, key: q.coins(key, (r, *batch)))(q, jr.split(coins_key, n_blocks))
-        is_normal = isinstance(q, Gaussian) or self.log_noise is not None or self._residual
-        return Noise(jr.normal(normal_key, (n_blocks, d, *batch)) if is_normal else None, coins)
+        n_blocks, d, _ = self.shape
+        if self.ties is not None:
+            shape = (self.n_nodes, d, *batch)
+            normal = jr.normal(normal_key, shape) if self.adds_variance else None
+            return Noise(normal, jr.split(rows_key, n_blocks) if q.is_random else None)
+        rows = jax.vmap(lambda q, key: q.row_noise(key, batch))(q, jr.split(rows_key, n_blocks))
+        is_normal = q.is_gaussian or self.adds_variance
+        return Noise(jr.normal(normal_key, (n_blocks, d, *batch)) if is_normal else None, rows)
 
     def kl(self, key: PRNGKeyArray) -> Float[Array, ""]:
         """KL(q(V) ‖ p(V)) of all its nodes."""
         return jnp.sum(jax.vmap(lambda block, key: block.kl(key=key))(self.function, jr.split(key, self.n_blocks)))
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """How many function blocks there are, and the d and r of each V: one per node, or for all that are tied, or if
+        joint per output."""
+        q = self.function.posterior
+        field = vars(q).get("mean")  # piled up with the rest; of a property a trace has to tell
+        return jax.eval_shape(jax.vmap(lambda q: q.mean), q).shape if field is None else field.shape
+
+    @property
     def n_blocks(self) -> int:
-        """How many function blocks there are: one per node, or if joint per output."""
-        return self.function.posterior.mean.shape[0]
+        return self.shape[0]
 
     @property
     def is_random(self) -> bool:
         """Whether f varies given the layer below."""
-        return not isinstance(self.function.posterior, PointMass) or self.log_noise is not None or self._residual
+        return self.function.posterior.is_random or self.adds_variance
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether mean and variance of f given the layer below are known without draws."""
+        q = self.function.posterior
+        return not q.is_random or (q.is_gaussian and self.ties is None)
+
+    @property
+    def adds_variance(self) -> bool:
+        """Whether f varies beside its weights: by noise inside the layer, or what inducing points leave out."""
+        return self.log_noise is not None or self._residual
 
     @property
     def _residual(self) -> bool:
@@ -173,7 +253,8 @@ class Stack(eqx.Module):
         shape = (self.n_nodes, like.shape[1], *like.shape[2:])
         variance = None if left_out is None else jnp.broadcast_to(left_out[:, None], shape)
         if self.log_noise is not None:
-            noise = jnp.exp(2.0 * self.log_noise).reshape(*self.log_noise.shape, *(1,) * (like.ndim - 2))
+            noise = jnp.exp(2.0 * self._each(self.log_noise))
+            noise = noise.reshape(*noise.shape, *(1,) * (like.ndim - 2))
             variance = jnp.broadcast_to(noise, shape) if variance is None else variance + noise
         return variance
 
@@ -181,7 +262,7 @@ class Stack(eqx.Module):
         """Bias and mean function of every node, in the shape of `like`."""
         offset = jnp.zeros((self.n_nodes, *like.shape[1:]), like.dtype)
         if self.mean is not None:
-            offset = offset + jax.vmap(product, in_axes=(0, self.wiring.axis))(self.mean.value, x)
+            offset = offset + jax.vmap(product, in_axes=(0, self.wiring.axis))(self._each(self.mean.value), x)
         bias = self._node_bias()
         if bias is not None:
             offset = offset + bias.reshape(*bias.shape, *(1,) * (like.ndim - 2))
@@ -190,7 +271,7 @@ class Stack(eqx.Module):
     def _node_bias(self) -> Float[Array, "s d"] | None:
         """The bias of each node: an equal share of its block's."""
         bias, share = self.function.bias, self.n_nodes // self.n_blocks
-        return jnp.repeat(bias / share, share, axis=0) if self.joint and bias is not None else bias
+        return jnp.repeat(bias / share, share, axis=0) if self.joint and bias is not None else self._each(bias)
 
 
 def features_of_nodes(block, x, axis, n_nodes):
@@ -210,4 +291,10 @@ def root(variance: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 def pile(trees: Sequence[Tree]) -> Tree:
     """One tree with a leading axis from several of the same shape."""
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *trees)
+
+    def together(*leaves):
+        if is_traced(*leaves):
+            return jnp.stack(leaves)
+        return jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves]))
+
+    return jax.tree.map(together, *trees)

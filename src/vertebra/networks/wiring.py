@@ -16,39 +16,71 @@ class Wiring(eqx.Module):
 
     `reads` is "all" where every node reads the whole layer below, "own" where node i reads node i alone, and "some"
     for the rest, which look their parents up in `index`; shorter lists are padded, and `live` zeroes the padding.
+    It is "values" where nodes below have values of different `widths`, as copies of other layers do: `index` then
+    counts single values, of `width` places for each node below.
     """
 
     reads: str = eqx.field(static=True)
     n_parents: int = eqx.field(static=True)
     index: Int[Array, "s k"] | None
     live: Fixed | None
+    width: int | None = eqx.field(static=True, repr=False)
 
-    def __init__(self, parents: tuple[tuple[int, ...], ...], n_below: int):
+    def __init__(
+        self,
+        parents: tuple[tuple[int, ...], ...],
+        n_below: int,
+        widths: Sequence[int] | None = None,
+        *,
+        looks_up: bool = False,
+    ):
+        self.index = self.live = self.width = None
+        is_even = widths is None or len(set(widths)) == 1
+        if widths is not None and not is_even:
+            width = self.width = max(widths)
+            parents = tuple(tuple(j * width + t for j in read for t in range(widths[j])) for read in parents)
         self.n_parents = max(map(len, parents))
-        self.index = self.live = None
-        if all(read == tuple(range(n_below)) for read in parents):
+        if looks_up or not is_even:
+            self._look_up(parents, "some" if is_even else "values")
+        elif all(read == tuple(range(n_below)) for read in parents):
             self.reads = "all"
         elif parents == tuple((i,) for i in range(n_below)):
             self.reads = "own"
         else:
-            self.reads = "some"
-            self.index = jnp.asarray(np.array([read + (0,) * (self.n_parents - len(read)) for read in parents]))
-            if any(len(read) < self.n_parents for read in parents):
-                counts = np.array([[len(read)] for read in parents])
-                self.live = Fixed(in_working_precision(np.arange(self.n_parents) < counts))
+            self._look_up(parents, "some")
+
+    def _look_up(self, parents: tuple[tuple[int, ...], ...], reads: str) -> None:
+        """The table that parents, or values, are looked up in."""
+        self.reads = reads
+        self.index = jnp.asarray(np.array([read + (0,) * (self.n_parents - len(read)) for read in parents]))
+        if any(len(read) < self.n_parents for read in parents):
+            counts = np.array([[len(read)] for read in parents])
+            self.live = Fixed(in_working_precision(np.arange(self.n_parents) < counts))
+
+    def n_values(self, width: int) -> int:
+        """How many values a node reads at most, where nodes below have that many each."""
+        return self.n_parents * (width if self.width is None else 1)
+
+    def live_values(self, width: int) -> Float[np.ndarray, "s values"] | None:
+        """1 for each value that a node reads, 0 for padding; None without any."""
+        if self.live is None:
+            return None
+        live = np.asarray(self.live.value)
+        return np.repeat(live, width, axis=1) if self.width is None else live
 
     def kept(self, nodes: Sequence[int], below: Sequence[int]) -> "Wiring":
         """The wiring of some nodes, which read nothing but the nodes `below`."""
-        if self.reads != "some":
+        if self.index is None:
             return self
-        position = np.zeros(1 + max(np.asarray(self.index).max(), *below), dtype=int)
+        width, index = self.width or 1, np.asarray(self.index)
+        position = np.zeros(1 + max(index.max() // width, *below), dtype=int)
         position[list(below)] = np.arange(len(below))
         chosen = np.asarray(nodes)
         return eqx.tree_at(
             lambda w: (w.index, w.live),
             self,
             (
-                jnp.asarray(position[np.asarray(self.index)[chosen]]),
+                jnp.asarray((position[index // width] * width + index % width)[chosen]),
                 None if self.live is None else Fixed(self.live.value[chosen]),
             ),
             is_leaf=lambda leaf: leaf is None,
@@ -65,7 +97,7 @@ class Wiring(eqx.Module):
             return h.reshape(-1, *h.shape[2:])
         if self.reads == "own":
             return h
-        parents = h[self.index]
+        parents = h[self.index] if self.width is None else h.reshape(-1, *h.shape[2:])[self.index][:, :, None]
         if self.live is not None:
             parents = parents * self.live.value.reshape(*self.live.value.shape, *(1,) * (h.ndim - 1))
         return parents.reshape(parents.shape[0], -1, *h.shape[2:])

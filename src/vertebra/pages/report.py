@@ -16,20 +16,25 @@ import pandas as pd
 from markupsafe import Markup
 
 from vertebra.effects.words import probability_words
-from vertebra.machine.file import libraries, put
+from vertebra.machine.file import Record, libraries, put
 from vertebra.models.evaluation import Evaluation
-from vertebra.models.explanation import effects
+from vertebra.models.explanation import MeasureLike, effects, measure_of, totals
 from vertebra.models.model import Model
 from vertebra.models.scores import ScoreName
 from vertebra.pages import drawings, words
-from vertebra.pages.chartdata import MOST_CHARTS, charts
-from vertebra.pages.whatif import tables
+from vertebra.pages.chartdata import MOST_CHARTS, charts, kinds
+from vertebra.pages.whatif import packed, tables
 from vertebra.tables.profile import Marginal
 from vertebra.tables.schema import date
 from vertebra.terms.term import term_label
 
 # Targets or classes, each with charts of its own that the page has to hold; and sub-networks of a drawing.
 MOST_OUTPUTS, MOST_BOXES = 10, 24
+# Terms that stand open; the weaker ones are folded.
+N_OPEN = 10
+
+# The parts of the page's script, in the order in which they need each other.
+SCRIPTS = ("text", "effects", "decisions", "drawing", "model", "panel", "look")
 
 BASELINES = {
     "model": "this model",
@@ -51,16 +56,21 @@ class Column(NamedTuple):
 
 
 def write(
-    model: Model, evaluation: Evaluation | None, asked: Mapping[str, object], path: str | os.PathLike[str]
+    model: Model,
+    evaluation: Evaluation | None,
+    asked: Mapping[str, object],
+    path: str | os.PathLike[str],
+    measure: MeasureLike = None,
 ) -> None:
     """Writes the page; `asked` are the arguments of the estimator that are not the defaults."""
-    put(path, page(model, evaluation, asked).encode("utf-8"))
+    put(path, page(model, evaluation, asked, measure).encode("utf-8"))
 
 
-def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, object]) -> str:
+def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, object], measure: MeasureLike = None) -> str:
     """The page as text."""
     outputs = model.target.output_names[:MOST_OUTPUTS]
-    found = [effects(model, output=k) for k in range(len(outputs))]
+    drawn = [charts(model, k, measure) for k in range(len(outputs))]
+    found = [effects(model, output=k, measure=measure) for k in range(len(outputs))]
     surest = _surest(found)
     given = ", ".join(f"{name}={value!r}" for name, value in asked.items())
     return (
@@ -68,9 +78,9 @@ def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, object
         .get_template("page.html")
         .render(
             css=_asset("page.css"),
-            js=_asset("page.js"),
+            scripts=[_asset(f"scripts/{name}.js") for name in SCRIPTS],
             plotly=_plotly(),
-            data=_data(model, evaluation, outputs),
+            data=_data(model, evaluation, drawn, measure),
             target=", ".join(model.target.names),
             is_classifier=model.is_classifier,
             outputs=outputs,
@@ -81,7 +91,10 @@ def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, object
             },
             rest_words=words.rest_words(model),
             effects=[list(table.itertuples()) for table in found],
+            totals=[list(totals(model, output=k, measure=measure).itertuples()) for k in range(len(outputs))],
+            chart_kinds=[kinds(own) for own in drawn],
             doubtful=words.DOUBTFUL,
+            n_open=N_OPEN,
             most_charts=MOST_CHARTS,
             evaluation=evaluation,
             score_words=lambda key: ScoreName.read(key).words(model.target.names),
@@ -92,7 +105,7 @@ def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, object
             n_columns=len(model.schema.sources),
             columns=_columns(model),
             diagnostics=model.diagnostics,
-            limits=words.limits(model, evaluation, is_searched=not asked.get("clusters")),
+            limits=words.limits(model, evaluation, measure_of(model, measure), is_searched=not asked.get("clusters")),
             code=f"{model.kind}({given})",
             versions=", ".join(f"{name} {version}" for name, version in libraries().items()),
         )
@@ -110,6 +123,7 @@ def _templates() -> jinja2.Environment:
     )
     templates.filters |= {
         "number": words.number,
+        "score": words.score,
         "percent": words.percent,
         "short": words.short,
         "term": term_label,
@@ -122,22 +136,27 @@ def _asset(name: str) -> Markup:
     return Markup((files("vertebra.pages") / "assets" / name).read_text(encoding="utf-8"))
 
 
-def _plotly() -> Markup:
+@functools.cache
+def _plotly() -> str:
+    """Plotly's script, compressed: 1.9 MB instead of 4.8."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise ImportError("A report needs Plotly: pip install 'vertebra[report]'.") from None
-    return Markup(get_plotlyjs().replace("</script", "<\\/script"))
+    return packed(get_plotlyjs().encode("utf-8"))
 
 
-def _data(model: Model, evaluation: Evaluation | None, outputs: Sequence[str]) -> Markup:
+def _data(model: Model, evaluation: Evaluation | None, drawn: Sequence[Record], measure: MeasureLike) -> Markup:
     """What the scripts read."""
     data = {
         "is_classifier": model.is_classifier,
         "unit": words.unit(model),
         "calibration": evaluation.calibration if evaluation is not None else None,
-        "outputs": [charts(model, k) for k in range(len(outputs))],
-        "model": tables(model),
+        "decisions": evaluation.decisions if evaluation is not None else {},
+        "classes": [] if model.target.classes is None else [str(each) for each in model.target.classes],
+        "charts": packed(json.dumps(drawn, allow_nan=False, separators=(",", ":")).encode("utf-8")),
+        "n_open": N_OPEN,
+        "model": tables(model, measure_of(model, measure)),
     }
     # in a script element only "<" could end it early
     return Markup(json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))

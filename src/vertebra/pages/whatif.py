@@ -2,10 +2,12 @@
 
 A prediction is a sum of products of functions of one input each. Every function is tabulated: at nodes between which
 lines are drawn, or at the levels of a category. Uncertainty is a root of the coefficients' covariance with only so many
-columns as the variance of f needs, rounded to 16 bits. Networks that add to the terms stay out: they count as noise.
+columns as the variance of f needs, in small whole numbers, which are packed well. Networks that add to the terms stay
+out: they count as noise.
 """
 
 import base64
+import gzip
 from typing import NamedTuple, cast
 
 import jax.random as jr
@@ -16,18 +18,24 @@ from scipy.special import ndtri
 
 from vertebra.effects.decomposition import decompose
 from vertebra.effects.posterior import NetworkPosterior
-from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, StudentT
+from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, NegativeBinomial, StudentT
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.file import Record
 from vertebra.models.conformal import half_width
 from vertebra.models.model import Model
+from vertebra.terms.components import Components
+from vertebra.terms.joint import Measure
 from vertebra.terms.sum_of_terms import SumOfTerms
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 # Nodes of a number: of a basis of functions, and of a network by the size of the largest cluster that reads it.
 N_NODES, N_NETWORK_NODES = 400, {1: 41, 2: 21, 3: 13}
-# The share of the predictive variance that leaving columns of the root out may move.
-LEAST_SHARE = 1e-3
+# The share of the predictive variance that leaving columns of the root out may move, at rows of any values; the median
+# over such rows is a thirtieth of it.
+LEAST_SHARE = 5e-3
+# Steps from 0 to the largest number of the root, and of a tabulated function. With 4,096 the root of 40 terms takes
+# 0.5 MB and moves the variance by no more than columns left out do; a function is off by 1.5e-5 of its largest value.
+N_STEPS, N_STEPS_OF_FUNCTIONS = 4096, 32767
 N_ROWS = 2000
 # Of these rows, the share with a missing value of an input, and with a level never seen.
 SPECIAL_SHARE = 0.08
@@ -46,20 +54,21 @@ class Tabulated(NamedTuple):
     roots: list[Float[np.ndarray, "m1 r"]]
 
 
-def tables(model: Model) -> Record:
-    """All that a page needs to predict, as JSON can hold it."""
-    terms = model.posterior.terms
-    found = _of_network(model, cast(NetworkPosterior, model.posterior)) if terms is None else _of_terms(model, terms)
+def tables(model: Model, measure: Measure = Measure.DATA) -> Record:
+    """All that a page needs to predict and to take predictions apart, as JSON can hold it."""
+    if (terms := model.posterior.terms) is None:
+        found = _of_network(model, cast(NetworkPosterior, model.posterior))
+    else:
+        found = _of_terms(model, terms, measure)
     rng = np.random.default_rng(0)
     features = _features(found, rng)
     outputs = []
     for k, (mean, root) in enumerate(zip(found.means, found.roots, strict=True)):
-        short, rest = _shortened(root, features, _least_variance(model, k))
-        scale = np.maximum(np.abs(short).max(axis=0), 1e-300) / 32767.0
-        whole = np.round(short / scale).astype("<i2")
-        outputs.append(
-            {"mean": _packed(mean, "<f8"), "root": _packed(whole, "<i2"), "scale": scale.tolist(), "rest": rest}
-        )
+        whole, scale = _in_steps(_shortened(root, features, _least_variance(model, k)), features)
+        kept = np.sum((features @ (scale[:, None] * whole)) ** 2, axis=1)
+        rest = max(float(np.mean(np.sum((features @ root) ** 2, axis=1) - kept)), 0.0)
+        packed = {"mean": _packed(mean, "<f8"), "root": _packed(whole, "<i2"), "scale": _packed(scale, "<f4")}
+        outputs.append(packed | {"n_columns": whole.shape[1], "rest": rest})
     return {
         "inputs": [_input(model, i, found) for i in range(len(found.codes))],
         "terms": [{"inputs": list(term), "index": index.tolist()} for term, index in found.terms],
@@ -77,11 +86,11 @@ def _scale(model: Model, likelihood: Gaussian) -> Float[np.ndarray, " k"]:
     return scale if remainder is None else np.hypot(scale, remainder.size)
 
 
-def _of_terms(model: Model, sum_of_terms: SumOfTerms) -> Tabulated:
+def _of_terms(model: Model, sum_of_terms: SumOfTerms, measure: Measure) -> Tabulated:
     basis = sum_of_terms.basis
     codes, functions, special = [], [], []
     for i, (column, system) in enumerate(zip(model.schema.columns, basis.systems, strict=True)):
-        own = _codes(model, i, N_NODES)
+        own = _codes(model, i, _n_nodes(model))
         if not column.levels and system.is_alive and not system.is_discrete:
             # where functions may bend
             bends = np.concatenate([system.knots, system.quantiles, [system.low, system.low + system.width]])
@@ -92,8 +101,15 @@ def _of_terms(model: Model, sum_of_terms: SumOfTerms) -> Tabulated:
         codes.append(own)
         functions.append(values[:-2])
         special.append(values[-2:])
-    terms = [(block.term, block.index) for block in basis.blocks]
-    return Tabulated(codes, functions, special, terms, list(sum_of_terms.means), list(sum_of_terms.roots))
+    if measure is Measure.PRODUCT or sum_of_terms.joint is None:
+        terms = [(block.term, block.index) for block in basis.blocks]
+        return Tabulated(codes, functions, special, terms, list(sum_of_terms.means), list(sum_of_terms.roots))
+    view, means, roots = Components(sum_of_terms, sum_of_terms.joint), [], []
+    for k in range(sum_of_terms.n_outputs):
+        each = [view.weights((), k), *(view.of_products(term, k) for term in basis.terms)]
+        means.append(np.concatenate([weights.mean for weights in each]))
+        roots.append(np.concatenate([weights.root for weights in each]))
+    return Tabulated(codes, functions, special, [(t, view.products(t)) for t in basis.terms], means, roots)
 
 
 def _of_network(model: Model, posterior: NetworkPosterior) -> Tabulated:
@@ -102,7 +118,7 @@ def _of_network(model: Model, posterior: NetworkPosterior) -> Tabulated:
     size = {i: max((len(c) for c in model.clusters if names[i] in c), default=1) for i in range(len(names))}
     codes, places, functions, special = [], [], [], []
     for i, column in enumerate(model.schema.columns):
-        codes.append(_codes(model, i, N_NODES))
+        codes.append(_codes(model, i, _n_nodes(model)))
         own, table = codes[i], np.eye(len(codes[i]))
         n_nodes = N_NETWORK_NODES.get(size[i], 9)
         if not column.levels and np.ptp(own) > 0.0 and len(own) > n_nodes:
@@ -126,7 +142,7 @@ def _of_network(model: Model, posterior: NetworkPosterior) -> Tabulated:
         pieces, draws = [np.atleast_1d(found[k][()].mean).ravel()], [found[k][()].draws.reshape(-1, 1)]
         for term, index in terms:
             points = [places[i][index[:, axis]] for axis, i in enumerate(term)]
-            curve = posterior.curve(term, points, k, None)
+            curve = posterior.curve(term, points, k, None, Measure.PRODUCT)
             pieces.append(curve.mean)
             draws.append(curve.draws)
         means.append(np.concatenate(pieces))
@@ -173,8 +189,8 @@ def _features(found: Tabulated, rng: np.random.Generator) -> Float[np.ndarray, "
     return np.concatenate(columns, axis=1)
 
 
-def _shortened(root, features, least: float):
-    """The fewest columns with which the variance of f keeps its value at the rows, and the mean of what is left out."""
+def _shortened(root, features, least: float) -> Float[np.ndarray, "m1 r"]:
+    """The fewest columns with which the variance of f keeps its value at the rows, but for what all of them share."""
     at = features @ root
     total = np.sum(at**2, axis=1)
     squares, vectors = np.linalg.eigh(at @ at.T if len(at) < at.shape[1] else at.T @ at)
@@ -184,7 +200,22 @@ def _shortened(root, features, least: float):
     left = total[:, None] - np.cumsum((at @ directions) ** 2, axis=1)
     share = np.max(np.abs(left - left.mean(axis=0)) / (total + least)[:, None], axis=0, initial=0.0)
     enough = int(np.argmax(share < LEAST_SHARE)) if (share < LEAST_SHARE).any() else len(share) - 1
-    return root @ directions[:, : enough + 1], max(float(left[:, enough].mean()), 0.0)
+    return root @ directions[:, : enough + 1]
+
+
+def _in_steps(root, features) -> tuple[np.ndarray, Float[np.ndarray, " m1"]]:
+    """The root as whole numbers and the step of each of its rows: small where products are large, so that all round f
+    alike.
+    """
+    size = np.abs(features).max(axis=0)
+    size = np.maximum(size, 1e-6 * size.max())  # a product that no row has
+    step = max(float(np.abs(size[:, None] * root).max(initial=0.0)), 1e-300) / N_STEPS / size
+    return np.round(root / step[:, None]), step
+
+
+def _n_nodes(model: Model) -> int:
+    """Nodes of a number: conformal limits are several sds away, and so are off by as much more."""
+    return N_NODES if model.conformal is None else 3 * N_NODES
 
 
 def _least_variance(model: Model, k: int) -> float:
@@ -213,10 +244,11 @@ def _input(model: Model, i: int, found: Tabulated) -> Record:
     if not column.levels:
         record |= {"centre": column.centre, "scale": column.scale, "tail": column.tail}
         record |= {"low": float(marginal.edges[0]), "high": float(marginal.edges[-1])}
-        record |= {"nodes": found.codes[i].tolist(), "table": _packed(found.functions[i], "<f4")}
+        record |= {"nodes": _packed(found.codes[i], "<f4"), **_table(found.functions[i])}
         # a control goes from value to value
-        is_discrete = model.values(i) is not None
-        return record | ({"values": model.in_units(i, found.codes[i]).tolist()} if is_discrete else {})
+        if model.values(i) is not None:
+            return record | {"values": model.in_units(i, found.codes[i]).tolist()}
+        return record | {"is_whole": _is_whole(model, i)}
     shown = np.sort(np.argsort(-marginal.shares, kind="stable")[:MOST_LEVELS])
     if column.part:
         shown = np.arange(len(column.levels))
@@ -225,8 +257,26 @@ def _input(model: Model, i: int, found: Tabulated) -> Record:
         "levels": labels,
         "middle": int(np.searchsorted(shown, int(marginal.middle))),
         "n_levels": len(column.levels),
-        "table": _packed(found.functions[i][shown], "<f4"),
+        **_table(found.functions[i][shown]),
     }
+
+
+def _is_whole(model: Model, i: int) -> bool:
+    """Whether a number of many values seems to have whole ones alone: its least, its median and its largest are.
+
+    So a control goes by 1; other values can be typed all the same.
+    """
+    column, marginal = model.schema.columns[i], model.profile.inputs[i]
+    values = np.array([marginal.edges[0], marginal.middle, marginal.edges[-1]])
+    return not column.part and bool(np.allclose(values, values.round(), rtol=1e-9, atol=1e-9) and np.ptp(values) > 2.0)
+
+
+def _table(functions: Float[np.ndarray, "nodes k"]) -> Record:
+    """Functions at their nodes as whole numbers, each less that of the node before it, and the step of each."""
+    step = np.maximum(np.abs(functions).max(axis=0, initial=0.0), 1e-300) / N_STEPS_OF_FUNCTIONS
+    # smooth functions differ little from node to node, and small numbers are packed well; 16 bits wrap round, also back
+    whole = np.diff(np.round(functions / step).astype(np.int16), axis=0, prepend=np.int16(0))
+    return {"table": _packed(whole, "<i2"), "steps": _packed(step, "<f4")}
 
 
 def _likelihood(model: Model) -> Record:
@@ -237,6 +287,8 @@ def _likelihood(model: Model) -> Record:
         record["scale"] = _scale(model, likelihood).tolist()
     elif isinstance(likelihood, StudentT | HeteroscedasticGaussian):
         record["scale"] = np.atleast_1d(np.exp(np.asarray(likelihood.log_scale, np.float64))).tolist()
+    if isinstance(likelihood, NegativeBinomial):
+        record["dispersion"] = np.atleast_1d(np.exp(np.asarray(likelihood.log_dispersion, np.float64))).tolist()
     if isinstance(likelihood, StudentT):
         record["degrees"] = float(likelihood.degrees)
     n = model.posterior.n_outputs
@@ -246,7 +298,7 @@ def _likelihood(model: Model) -> Record:
         record["classes"] = [str(c) for c in model.target.classes]
     else:
         record |= {"y_mean": model.target.centre.tolist(), "y_scale": model.target.scale.tolist()}
-        record["normal"] = [float(ndtri(0.5 + 0.5 * level)) for level in LEVELS]
+    record["normal"] = [float(ndtri(0.5 + 0.5 * level)) for level in LEVELS]
     return record
 
 
@@ -260,4 +312,10 @@ def _conformal(model: Model) -> list[list[float | None]] | None:
 
 
 def _packed(values: np.ndarray, kind: str) -> str:
-    return base64.b64encode(np.ascontiguousarray(values, dtype=kind).tobytes()).decode("ascii")
+    """Numbers as text that `unpack` of the page reads."""
+    return packed(np.ascontiguousarray(values, dtype=kind).tobytes())
+
+
+def packed(data: bytes) -> str:
+    """Bytes as text, compressed; without the time of day, so that the same model gives the same page."""
+    return base64.b64encode(gzip.compress(data, mtime=0)).decode("ascii")

@@ -9,17 +9,24 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from vertebra.likelihoods import Poisson
+from vertebra.likelihoods import NegativeBinomial, Poisson
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.model import Model
 from vertebra.models.scores import Method, ScoreName
 from vertebra.tables.profile import Profile
+from vertebra.terms.joint import Measure
 from vertebra.terms.term import term_label
 
 # A term is called real from this probability on; below the other it stands there for an interaction's sake.
 REAL, DOUBTFUL = 0.95, 0.5
 # The sd of a strength, as a share of it, from which its size is called rough: the interval then reaches to half of it.
 ROUGH = 0.25
+# What effects are averages over.
+AVERAGES = {
+    Measure.DATA: "Effects are averages over the rows as they are: what inputs that go together have in common is with "
+    "the terms of fewer of them, and a share of what varies is negative where a term works against others.",
+    Measure.PRODUCT: "Effects are averages over all combinations of values, also those that the data hardly hold.",
+}
 # The strongest terms, doubtful ones and warnings that the answer names: what a card shows without scrolling.
 MOST_STRONGEST, MOST_DOUBTFUL, MOST_WARNINGS = 5, 6, 3
 
@@ -29,6 +36,11 @@ def number(value: float) -> str:
     if value == 0.0 or (1e4 <= abs(value) < 1e7):
         return f"{value:,.0f}".replace("-", "−")
     return f"{value:#.4g}".rstrip(".").replace("-", "−")
+
+
+def score(value: float) -> str:
+    """A score beside others: what is 0 to three places is nothing but rounding, and no power of ten."""
+    return "0.000" if 0.0 < abs(value) < 5e-4 else number(value)
 
 
 def percent(share: float, places: int = 1) -> str:
@@ -44,7 +56,7 @@ def unit(model: Model) -> str:
     target = model.target
     if target.classes is not None:
         return f"log odds of {target.classes[1]}" if len(target.classes) == 2 else "logits of the class"
-    if isinstance(model.likelihood, Poisson):
+    if isinstance(model.likelihood, Poisson | NegativeBinomial):
         return f"log of {target.names[0]}"
     return f"units of {target.names[0]}" if len(target.names) == 1 else "units of the target"
 
@@ -150,13 +162,13 @@ def row_count(profile: Profile) -> str:
     return count
 
 
-def limits(model: Model, evaluation: Evaluation | None, *, is_searched: bool) -> list[str]:
+def limits(model: Model, evaluation: Evaluation | None, measure: Measure, *, is_searched: bool) -> list[str]:
     """What nobody should read into the page; terms were searched for, or given."""
     texts = [
         "Effects say how predictions depend on the inputs. That an input acts here does not mean that changing it in "
         "the world would change the target.",
         "Where inputs go together, what one does and what the other does can be told apart only as far as rows differ "
-        "in them. Effects are averages over all combinations of values, also those that the data hardly hold.",
+        f"in them. {AVERAGES[measure]}",
         "A term that is not listed was not seen; a weak one can be there all the same."
         + (" Terms of more than three inputs were not looked for." if is_searched else ""),
         "Beyond the values seen nothing is known: the panel stays at the edge of them.",

@@ -12,9 +12,11 @@ Nothing is estimated here: every number drawn was in what was given.
 from vertebra.plot.effects import curve, effect, levels
 from vertebra.plot.explanation import waterfall
 from vertebra.plot.fit import calibration, training
+from vertebra.plot.lines import lines
 from vertebra.plot.maps import slices, surface
 from vertebra.plot.marks import AMBER, BLUE, GREY, ORANGE, SKY
 from vertebra.plot.structure import skeleton, sparsity
+from vertebra.plot.summary import summary
 from vertebra.plot.terms import interactions, strengths
 
 __all__ = [
@@ -28,10 +30,12 @@ __all__ = [
     "effect",
     "interactions",
     "levels",
+    "lines",
     "skeleton",
     "slices",
     "sparsity",
     "strengths",
+    "summary",
     "surface",
     "training",
     "waterfall",

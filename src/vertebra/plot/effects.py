@@ -1,6 +1,8 @@
 """The effect of one input: a curve of a number, or a bar for each level; and any effect by its kind."""
 
-from typing import cast
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -8,6 +10,8 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from vertebra.effects.effect import Effect
+from vertebra.plot.lines import has_lines, lines
 from vertebra.plot.maps import slices, surface
 from vertebra.plot.marks import (
     BLUE,
@@ -16,15 +20,24 @@ from vertebra.plot.marks import (
     Panels,
     axes_for,
     bars,
+    date_ticks,
     framed,
-    number_text,
     plain_text,
     round_ticks,
     size_in_points,
     span_of,
     with_unit,
 )
-from vertebra.plot.tables import check_columns, check_inputs, columns_of, is_discrete, is_numeric, n_inputs_of
+from vertebra.plot.tables import (
+    check_columns,
+    check_inputs,
+    columns_of,
+    is_date,
+    is_discrete,
+    is_numeric,
+    n_inputs_of,
+    value_text,
+)
 from vertebra.tables.profile import shares_at
 
 # Levels that a figure of usual height has room for.
@@ -41,29 +54,70 @@ Values = Float[np.ndarray, " m"]
 Band = tuple[Values, Values]
 
 
+@runtime_checkable
+class Explained(Protocol):
+    """A model that tells its terms: an additive estimator that was fitted."""
+
+    def effects(
+        self, order: int | None = None, level: float = 0.95, *, baseline: object = None, output: int = 0
+    ) -> pd.DataFrame: ...
+
+    def effect(
+        self, term: Any, level: float = 0.95, simultaneous: bool = False, *, output: int = 0
+    ) -> pd.DataFrame: ...
+
+    def marginal(self, name: Any) -> pd.DataFrame: ...
+
+
+Named = str | int | tuple[str | int, ...]
+
+
 def effect(
-    table: pd.DataFrame,
-    ax: Panels | None = None,
+    table: pd.DataFrame | Effect | Explained,
+    ax: Panels | Named | None = None,
     *,
+    term: Named | None = None,
     simultaneous: pd.DataFrame | None = None,
     marginal: pd.DataFrame | None = None,
     unit: str | None = None,
 ) -> Panels:
-    """One term, `model.effect(term)`: a `curve`, `levels`, a `surface` or `slices`, by its number and kind of inputs.
+    """One term, `model.effect(term)`: a `curve`, `levels`, `lines`, a `surface` or `slices`, by its inputs.
 
     Columns of floats are numbers; text, booleans and integers are levels, as in what `model.effect` returns. A discrete
-    number is shown at its values alone.
+    number is shown at its values alone. A pair with an input of few values is `lines`, unless two Axes are given.
     `simultaneous` and `marginal` are for terms of one input; `ax` is one Axes, or for two and three inputs several.
+    Or of a model: `effect(model, "x3")`, and on an Axes `effect(model, ax, term="x3")`, with its data beneath. Or what
+    `vb.decompose` gives of a term.
 
     >>> ax = vb.plot.effect(model.effect("x3"))
     >>> ax.get_xlabel()
     'x3'
+    >>> ax = vb.plot.effect(model, "x3")
     """
+    if isinstance(table, Effect):
+        table = table.table()
+    if not isinstance(table, pd.DataFrame):
+        own, ax = (ax, None) if term is None else (term, ax)
+        if not isinstance(table, Explained) or not _is_named(own):
+            raise ValueError(f"`table` must be what `model.effect` returns, or a model with a term, got {own!r}.")
+        model, names = table, own if isinstance(own, tuple) else (own,)
+        table = model.effect(names)
+        marginal = model.marginal(names[0]) if len(names) == 1 and marginal is None else marginal
+    elif term is not None or _is_named(ax):
+        raise ValueError("`term` goes with a model: the table of a term needs none.")
     n_inputs = n_inputs_of(table)
     if n_inputs == 1:
         draw = curve if is_numeric(table.iloc[:, 0]) else levels
         return draw(table, cast(Axes | None, ax), simultaneous=simultaneous, marginal=marginal, unit=unit)
-    return surface(table, ax, unit=unit) if n_inputs == 2 else slices(table, ax, unit=unit)
+    panels = cast(Panels | None, ax)
+    if n_inputs == 2 and (panels is None or isinstance(panels, Axes)) and has_lines(table):
+        return lines(table, panels, unit=unit)
+    return surface(table, panels, unit=unit) if n_inputs == 2 else slices(table, panels, unit=unit)
+
+
+def _is_named(term: object) -> bool:
+    """Whether this names inputs, by text or by place."""
+    return isinstance(term, str | int) or (isinstance(term, tuple) and all(isinstance(e, str | int) for e in term))
 
 
 def curve(
@@ -110,14 +164,8 @@ def curve(
     margin = 0.02 * (last - first)
     ax.set_xlim(first - margin, last + margin)
     marks = x[order] if at_values and there.sum() <= MOST_MARKED else None
-    if not there.all():
-        _missing_point(ax, first, last, marks, *(values[~there][0] for values in (mean, low, high, *outer)))
-    elif marks is not None:
-        ticks = _apart(ax, marks)
-        ax.set_xticks(ticks, [number_text(t) for t in ticks])
-    else:
-        is_whole = at_values and bool((x[order] == x[order].round()).all())
-        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True) if is_whole else round_ticks())
+    missing = None if there.all() else [float(values[~there][0]) for values in (mean, low, high, *outer)]
+    _ticks(ax, table, x[order], marks, missing, (first, last))
 
     bottom, top = span_of(np.concatenate([mean, low, high, *outer, [0.0]]))
     room = 0.05 * (top - bottom)
@@ -259,14 +307,36 @@ def _shares(ax: Axes, marginal: pd.DataFrame, names: list[object], places: Float
     ax.set_title("share of rows", loc="right", fontsize="x-small", color=GREY)
 
 
-def _apart(ax: Axes, values: Values) -> list[float]:
+def _ticks(
+    ax: Axes,
+    table: pd.DataFrame,
+    x: Values,
+    marks: Values | None,
+    missing: list[float] | None,
+    span: tuple[float, float],
+) -> None:
+    """Ticks of a number: at few values, at round dates or numbers; and the missing values, where there are some."""
+    said = functools.partial(value_text, table, 0)
+    if missing is not None:
+        _missing_point(ax, span, marks, missing, said, are_dates=is_date(table, 0))
+    elif marks is not None:
+        ticks = _apart(ax, marks, said)
+        ax.set_xticks(ticks, [said(t) for t in ticks])
+    elif is_date(table, 0):
+        date_ticks(ax.xaxis)
+    else:
+        is_whole = is_discrete(table, 0) and bool((x == x.round()).all())
+        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True) if is_whole else round_ticks())
+
+
+def _apart(ax: Axes, values: Values, said: Callable[[float], str]) -> list[float]:
     """The values whose labels do not touch, from the left."""
     low, high = ax.get_xlim()
     each = LETTER * (high - low) / size_in_points(ax)[0]
     kept: list[float] = []
     end = -np.inf
     for value in values:
-        half = 0.5 * each * (len(number_text(value)) + 1)
+        half = 0.5 * each * (len(said(value)) + 1)
         if value - half >= end:
             kept.append(float(value))
             end = value + half
@@ -275,27 +345,30 @@ def _apart(ax: Axes, values: Values) -> list[float]:
 
 def _missing_point(
     ax: Axes,
-    first: float,
-    last: float,
+    span: tuple[float, float],
     marks: Values | None,
-    mean: float,
-    low: float,
-    high: float,
-    outer_low: float,
-    outer_high: float,
+    point: list[float],
+    said: Callable[[float], str],
+    *,
+    are_dates: bool,
 ) -> None:
-    """The effect of a missing value, right of the numbers, with a tick of its own."""
-    span = last - first
-    place = last + 0.12 * span
-    ax.axvline(last + 0.04 * span, color="0.8", lw=0.8)
+    """The effect of a missing value (mean, lower, upper, and an outer band) right of the numbers, with a tick."""
+    (first, last), (mean, low, high, outer_low, outer_high) = span, point
+    place = last + 0.12 * (last - first)
+    ax.axvline(last + 0.04 * (last - first), color="0.8", lw=0.8)
     if (outer_low, outer_high) != (low, high):
         ax.vlines(place, outer_low, outer_high, color=SKY, lw=1, ls="--")
     ax.vlines(place, low, high, color=SKY, lw=3)
     ax.plot([place], [mean], color=BLUE, marker="o", ms=4.5, ls="")
     # The word is some 45 points wide.
-    clear = place - 1.3 * span * 45.0 / size_in_points(ax)[0]
+    clear = place - 1.3 * (last - first) * 45.0 / size_in_points(ax)[0]
     n_ticks = min(max(ax.xaxis.get_tick_space() - 1, 2), 6)
-    ax.set_xlim(ax.get_xlim()[0], place + 0.08 * span)
-    found = MaxNLocator(n_ticks, steps=[1, 2, 5, 10]).tick_values(first, last) if marks is None else _apart(ax, marks)
+    ax.set_xlim(ax.get_xlim()[0], place + 0.08 * (last - first))
+    if are_dates:
+        found = _apart(ax, np.round(np.linspace(first, clear, 3)), said)
+    elif marks is not None:
+        found = _apart(ax, marks, said)
+    else:
+        found = MaxNLocator(n_ticks, steps=[1, 2, 5, 10]).tick_values(first, last)
     ticks = [t for t in found if first <= t <= clear]
-    ax.set_xticks([*ticks, place], [*map(number_text, ticks), "missing"])
+    ax.set_xticks([*ticks, place], [*map(said, ticks), "missing"])

@@ -17,14 +17,15 @@ from vertebra.plot.marks import (
     GREY,
     HATCH,
     Panels,
+    date_ticks,
     decimals,
     named_ticks,
-    number_text,
     plain_text,
     round_ticks,
     with_unit,
 )
-from vertebra.plot.tables import are_numbers, check_inputs, columns_of, is_discrete, is_numeric, n_inputs_of
+from vertebra.plot.tables import ValueText, are_numbers, check_inputs, grids_of, is_date, n_inputs_of, without_rows
+from vertebra.tables.schema import date
 
 # Means are below or above 0: colours that part there; sds are not.
 MEAN, SPREAD = "RdBu_r", "viridis"
@@ -32,15 +33,14 @@ MEAN, SPREAD = "RdBu_r", "viridis"
 MOST_PANELS = 8
 
 
-class ValueText(str):
-    """A value of a discrete number, which has a cell as a level has."""
-
-
-def surface(table: pd.DataFrame, axes: Panels | None = None, *, unit: str | None = None) -> Panels:
+def surface(
+    table: pd.DataFrame, axes: Panels | None = None, *, unit: str | None = None, everywhere: bool = False
+) -> Panels:
     """The effect of two inputs: mean and standard deviation side by side, as in the paper's figures of interactions.
 
     `axes`: two Axes, or one for the mean alone. Cells are hatched where the band holds 0. So that signs can be told
     apart in grey, contours of the mean are dashed below 0, and few cells of levels have their mean written in them.
+    Where no rows are near (`table.attrs["rows"]`, as `model.effect` notes it) cells stay blank, unless `everywhere`.
 
     >>> mean, spread = vb.plot.surface(model.effect(("x0", "x1")))
     >>> mean.get_xlabel(), mean.get_ylabel()
@@ -52,15 +52,20 @@ def surface(table: pd.DataFrame, axes: Panels | None = None, *, unit: str | None
     given = np.ravel(np.asarray(axes, dtype=object))
     if len(given) not in (1, 2):
         raise ValueError(f"`axes` must be two Axes, or one for the mean alone, got {len(given)}.")
-    values, (mean, sd, low, high) = _grids(table)
-    limit = np.abs(mean).max() or 1.0
-    mesh = _cells(given[0], table.columns, values, mean, cmap=MEAN, norm=Normalize(-limit, limit))
+    values, (mean, sd, low, high) = grids_of(table)
+    empty = np.zeros(mean.shape, dtype=bool) if everywhere else without_rows(table, mean.shape)
+    mean, sd = np.where(empty, np.nan, mean), np.where(empty, np.nan, sd)
+    limit = np.nanmax(np.abs(mean), initial=0.0) or 1.0
+    mesh = _cells(given[0], table, values, mean, cmap=MEAN, norm=Normalize(-limit, limit))
     _contours(given[0], values, mean, limit)
     given[0].figure.colorbar(mesh, ax=given[0], label=with_unit("mean effect", unit))
-    if _hatched(given[0], values, (low <= 0) & (high >= 0)):
-        given[0].set_title("hatched: the band holds 0", loc="right", fontsize="x-small", color=GREY)
+    notes = ["hatched: the band holds 0"] if _hatched(given[0], values, (low <= 0) & (high >= 0) & ~empty) else []
+    notes += ["blank: no rows"] if empty.any() else []
+    if notes:
+        given[0].set_title("; ".join(notes), loc="right", fontsize="x-small", color=GREY)
     if len(given) == 2:
-        mesh = _cells(given[1], table.columns, values, sd, cmap=SPREAD, norm=Normalize(0.0, sd.max() or 1.0))
+        most = np.nanmax(sd, initial=0.0) or 1.0
+        mesh = _cells(given[1], table, values, sd, cmap=SPREAD, norm=Normalize(0.0, most))
         given[1].figure.colorbar(mesh, ax=given[1], label=with_unit("standard deviation", unit))
         given[0].set_title("mean", loc="left", fontsize="medium")
         given[1].set_title("standard deviation", loc="left", fontsize="medium")
@@ -83,7 +88,7 @@ def slices(table: pd.DataFrame, figure_axes: Panels | None = None, *, unit: str 
             "`table` must be of a term of three inputs, and only terms of up to three inputs can be drawn, "
             f"got {n_inputs_of(table)}."
         )
-    values, (mean, _, low, high) = _grids(table)
+    values, (mean, _, low, high) = grids_of(table)
     n_values = len(values[2])
     if figure_axes is None:
         n = min(n_values, MOST_PANELS)
@@ -101,37 +106,18 @@ def slices(table: pd.DataFrame, figure_axes: Panels | None = None, *, unit: str 
     limit = np.abs(mean[:, :, shown]).max() or 1.0
     is_hatched, mesh = False, None
     for ax, k in zip(given, shown, strict=False):
-        mesh = _cells(ax, table.columns, values[:2], mean[:, :, k], cmap=MEAN, norm=Normalize(-limit, limit))
+        mesh = _cells(ax, table, values[:2], mean[:, :, k], cmap=MEAN, norm=Normalize(-limit, limit))
         _contours(ax, values[:2], mean[:, :, k], limit)
         is_hatched |= _hatched(ax, values[:2], (low[:, :, k] <= 0) & (high[:, :, k] >= 0))
         value = values[2][k]
         shown_value = f"{value:.3g}" if are_numbers(values[2]) else plain_text(value, 16)
+        if isinstance(value, float) and is_date(table, 2):
+            shown_value = date(float(round(value)))
         ax.set_title(f"{plain_text(table.columns[2], 16)} = {shown_value}", fontsize="small")
         ax.label_outer()
     note = "; hatched: the band holds 0" if is_hatched else ""
     given[0].figure.colorbar(mesh, ax=list(given[: len(shown)]), label=with_unit("mean effect", unit) + note)
     return figure_axes
-
-
-def _grids(table: pd.DataFrame) -> tuple[list[list[object]], list[np.ndarray]]:
-    """The values of each input, and mean, sd, lower, upper as arrays over all their combinations."""
-    codes, values = [], []
-    for i in range(len(table.columns) - 4):
-        code, distinct = pd.factorize(table.iloc[:, i], sort=is_numeric(table.iloc[:, i]))
-        codes.append(code)
-        # a discrete number has a cell for each value, as levels have
-        values.append([ValueText(number_text(v)) for v in distinct] if is_discrete(table, i) else distinct.tolist())
-    shape = tuple(len(v) for v in values)
-    if len(table) != math.prod(shape) or any((code < 0).any() for code in codes):
-        raise ValueError(
-            f"`table` must have one row per combination of its inputs, {math.prod(shape)}, got {len(table)}."
-        )
-    grids = []
-    for column in columns_of(table):
-        grid = np.full(shape, np.nan)
-        grid[tuple(codes)] = column
-        grids.append(grid)
-    return values, grids
 
 
 def _edges(values: list[object]) -> np.ndarray:
@@ -146,16 +132,18 @@ def _edges(values: list[object]) -> np.ndarray:
 
 
 def _cells(
-    ax: Axes, names: pd.Index, values: list[list[object]], grid: np.ndarray, *, cmap: str, norm: Normalize
+    ax: Axes, table: pd.DataFrame, values: list[list[object]], grid: np.ndarray, *, cmap: str, norm: Normalize
 ) -> QuadMesh:
     """A grid as cells: the first input along the axes' x, the second along y."""
     mesh = ax.pcolormesh(_edges(values[0]), _edges(values[1]), grid.T, cmap=cmap, norm=norm, rasterized=True)
-    for axis, value in zip("xy", values, strict=True):
-        if are_numbers(value):
+    for place, (axis, value) in enumerate(zip("xy", values, strict=True)):
+        if are_numbers(value) and is_date(table, place):
+            date_ticks(getattr(ax, f"{axis}axis"))
+        elif are_numbers(value):
             getattr(ax, f"{axis}axis").set_major_locator(round_ticks())
         else:
             named_ticks(ax, axis, value, are_values=all(isinstance(each, ValueText) for each in value))
-    ax.set(xlabel=plain_text(names[0], 28), ylabel=plain_text(names[1], 28))
+    ax.set(xlabel=plain_text(table.columns[0], 28), ylabel=plain_text(table.columns[1], 28))
     return mesh
 
 
@@ -163,12 +151,15 @@ def _contours(ax: Axes, values: list[list[object]], grid: np.ndarray, limit: flo
     """The sign without colour: contours, dashed below 0, between numbers; of few levels, the means written out."""
     is_number = [are_numbers(value) for value in values]
     if all(is_number) and min(grid.shape) > 1:
-        heights = [h for h in MaxNLocator(14).tick_values(-limit, limit) if h != 0 and grid.min() < h < grid.max()]
+        low, high = np.nanmin(grid), np.nanmax(grid)
+        heights = [h for h in MaxNLocator(14).tick_values(-limit, limit) if h != 0 and low < h < high]
         if heights:
             styles = ["dashed" if h < 0 else "solid" for h in heights]
             ax.contour(*values, grid.T, heights, colors="0.25", linewidths=0.6, linestyles=styles, alpha=0.7)
     elif not any(is_number) and grid.shape[0] <= 8 and grid.shape[1] <= 10:
         for (i, j), mean in np.ndenumerate(grid):
+            if np.isnan(mean):
+                continue
             ink = "white" if abs(mean) > 0.7 * limit else "black"
             label = f"{mean:+.{decimals(limit, 2)}f}".replace("-", "−")
             text = ax.text(i, j, label, ha="center", va="center", fontsize="x-small", color=ink, clip_on=True)

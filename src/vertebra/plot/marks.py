@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
@@ -25,6 +28,24 @@ MOST_TICKS = 25
 MOST_LETTERS = 32
 
 
+class Look(NamedTuple):
+    """How one of several lines is told from the others: in colour, and in grey by its dashes or its marker."""
+
+    colour: str
+    dashes: str
+    marker: str
+
+
+LINES = (
+    Look(BLUE, "-", "o"),
+    Look(ORANGE, "--", "s"),
+    Look("#009E73", ":", "D"),
+    Look("#CC79A7", "-.", "^"),
+    Look(AMBER, "-", "P"),
+    Look(SKY, "--", "X"),
+)
+
+
 def axes_for(ax: Axes | None, size: tuple[float, float]) -> Axes:
     """The axes that were given, or new ones in a figure of this size, in inches."""
     return plt.subplots(figsize=size, layout="constrained")[1] if ax is None else ax
@@ -39,6 +60,13 @@ def framed(ax: Axes) -> Axes:
 def round_ticks() -> MaxNLocator:
     """Ticks at round numbers, as many as there is room for."""
     return MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10])
+
+
+def date_ticks(axis: Axis) -> None:
+    """Ticks at round dates; days since 1970 are the numbers that matplotlib has for dates."""
+    locator = AutoDateLocator(minticks=3, maxticks=6)
+    axis.set_major_locator(locator)
+    axis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def named_ticks(ax: Axes, axis: str, names: list[object], *, are_values: bool = False) -> None:

@@ -1,6 +1,6 @@
 """Which inputs reach which sub-network: the norms of the first layer, and the skeleton."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from vertebra.networks.blocks import InducingPointBlock, RandomFeatureBlock
 from vertebra.networks.layer import Layer
-from vertebra.networks.skeleton import Skeleton
+from vertebra.networks.skeleton import COPY, Skeleton
 from vertebra.plot.marks import BLUE, GREY, axes_for, named_ticks, plain_text
 from vertebra.terms.block import BasisBlock
 
@@ -20,6 +20,8 @@ MOST_BOXES = 25
 
 # A label, and the names of what the box holds.
 Box = tuple[str, tuple[str, ...]]
+# Where each box of a column stands.
+Spots = dict[tuple[str, ...], tuple[float, float]]
 
 
 def sparsity(norms: ArrayLike, ax: Axes | None = None, *, names: Sequence[str] | None = None) -> Axes:
@@ -69,6 +71,7 @@ def skeleton(
     """A skeleton S from its inputs at the left to its outputs at the right; ⊕ adds the nodes of one output.
 
     `layers`: their blocks stand at the head of each column, such as "RB 100 + FB 3". `names`: of the inputs.
+    Nodes that copy are small rings on dashed lines: a skip across layers. Tied nodes say whose weights they share.
     More than 25 inputs are folded by the nodes they go to; a column that is still too long has its middle in one box.
 
     >>> ax = vb.plot.skeleton(vb.additive(3, clusters=[(0, 1), (2,)], depth=2), layers=vb.random_features([3, 1]))
@@ -81,7 +84,7 @@ def skeleton(
         raise ValueError(f"`names` must have one entry per input, {skeleton.n_inputs}, got {len(names)}.")
     columns, heads = _boxes(skeleton, names), ["inputs"]
     for level, layer in enumerate(skeleton.layers):
-        activations = {node.activation for node in layer}
+        activations = {node.activation for node in layer if node.activation != COPY}
         below = _blocks(layers[level]) if layers is not None else ""
         shared = activations.pop() if len(activations) == 1 else ""
         heads.append("\n".join(filter(None, [f"layer {level + 1}", plain_text(shared, 16), below])))
@@ -95,7 +98,21 @@ def skeleton(
     spots = _spots(columns)
     reads = [{node.name: node.parents for node in layer} for layer in skeleton.layers]
     reads.append({output.name: output.parents for output in skeleton.outputs})
-    thin: dict[str, Any] = dict(color=GREY, lw=0.9 if tallest < 10 else 0.5, zorder=1)
+    copies = {node.name for layer in skeleton.layers for node in layer if node.activation == COPY}
+    _draw_edges(ax, spots, reads, copies, dict(color=GREY, lw=0.9 if tallest < 10 else 0.5, zorder=1))
+    read = {parent for parents in reads[0].values() for parent in parents}
+    for i, column in enumerate(columns):
+        face = "white" if i in (0, len(columns) - 1) else "#D6ECF8"
+        _draw_boxes(ax, column, spots[i], copies, face, None if i else read)
+        ax.text(i, tallest / 2 + 0.3, heads[i], ha="center", va="bottom", fontsize="small", color=GREY, linespacing=1.3)
+    ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-tallest / 2 - 0.1, tallest / 2 + 0.3))
+    return ax
+
+
+def _draw_edges(
+    ax: Axes, spots: list[Spots], reads: Sequence[Mapping[str, Sequence[str]]], copies: set[str], thin: dict[str, Any]
+) -> None:
+    """Lines from what is read to what reads it; those to a node that copies are dashed, as they go through it."""
     for i, parents in enumerate(reads, start=1):
         for members, spot in spots[i].items():
             below = {parent for name in members for parent in parents[name]}
@@ -105,20 +122,21 @@ def skeleton(
                 ax.plot(*zip(end, spot, strict=True), **thin)
                 disc = dict(boxstyle="circle,pad=0", fc="white", ec="none")
                 ax.text(*end, "⊕", ha="center", va="center", fontsize="x-large", bbox=disc)
+            style = "--" if copies.issuperset(members) else "-"
             for lower, start in spots[i - 1].items():
                 if below.intersection(lower):
-                    ax.plot(*zip(start, end, strict=True), **thin)
-    read = {parent for parents in reads[0].values() for parent in parents}
-    for i, column in enumerate(columns):
-        face = "white" if i in (0, len(columns) - 1) else "#D6ECF8"
-        for label, members in column:
-            line, ink = ("0.8", "0.65") if i == 0 and not read.intersection(members) else (BLUE, "black")
-            box = dict(boxstyle="round,pad=0.3", fc=face, ec=line, lw=1)
-            where = spots[i][members]
-            ax.text(*where, label, ha="center", va="center", fontsize="small", color=ink, bbox=box, zorder=3)
-        ax.text(i, tallest / 2 + 0.3, heads[i], ha="center", va="bottom", fontsize="small", color=GREY, linespacing=1.3)
-    ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-tallest / 2 - 0.1, tallest / 2 + 0.3))
-    return ax
+                    ax.plot(*zip(start, end, strict=True), ls=style, **thin)
+
+
+def _draw_boxes(ax: Axes, column: list[Box], spots: Spots, copies: set[str], face: str, read: set[str] | None) -> None:
+    """The boxes of a column, pale where nobody reads them; a ring for each node that copies."""
+    for label, members in column:
+        if copies.issuperset(members):
+            ax.plot(*spots[members], marker="o", ms=4, mfc="white", mec=GREY, zorder=3)
+            continue
+        line, ink = ("0.8", "0.65") if read is not None and not read.intersection(members) else (BLUE, "black")
+        box = dict(boxstyle="round,pad=0.3", fc=face, ec=line, lw=1)
+        ax.text(*spots[members], label, ha="center", va="center", fontsize="small", color=ink, bbox=box, zorder=3)
 
 
 def _blocks(layer: Layer) -> str:
@@ -143,10 +161,15 @@ def _boxes(skeleton: Skeleton, names: Sequence[str] | None) -> list[list[Box]]:
         inputs = [(_span([label[name] for name in group]), tuple(group)) for group in alike.values()]
     columns = [inputs]
     for layer in skeleton.layers:
-        mixed = len({node.activation for node in layer}) > 1
+        mixed = len({node.activation for node in layer if node.activation != COPY}) > 1
         columns.append(
             [
-                (plain_text(n.name, 16) + (f": {plain_text(n.activation, 10)}" if mixed else ""), (n.name,))
+                (
+                    plain_text(n.name, 16)
+                    + (f": {plain_text(n.activation, 10)}" if mixed else "")
+                    + ("" if n.tied is None else f", tied to {plain_text(n.tied, 16)}"),
+                    (n.name,),
+                )
                 for n in layer
             ]
         )
@@ -154,7 +177,7 @@ def _boxes(skeleton: Skeleton, names: Sequence[str] | None) -> list[list[Box]]:
     return [_shortened(column) for column in columns]
 
 
-def _spots(columns: list[list[Box]]) -> list[dict[tuple[str, ...], tuple[float, float]]]:
+def _spots(columns: list[list[Box]]) -> list[Spots]:
     """Where each box stands: its column, and its height about the middle, short columns spread a little."""
     tallest = max(len(column) for column in columns)
     spots = []

@@ -1,10 +1,14 @@
 """What is drawn from: the tables of `model.effect` and `model.effects`, checked and taken apart."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+
+from vertebra.plot.marks import number_text
+from vertebra.tables.schema import date
 
 VALUES = ["mean", "sd", "lower", "upper"]
 
@@ -17,6 +21,18 @@ class Found(NamedTuple):
     lower: float
     upper: float
     probability: float
+
+
+class ValueText(str):
+    """A value of a discrete number as text, which has a cell or a line as a level has; `value` is the number."""
+
+    value: float
+
+    @classmethod
+    def of(cls, value: float, table: pd.DataFrame, axis: int) -> "ValueText":
+        text = cls(value_text(table, axis, value))
+        text.value = float(value)
+        return text
 
 
 def n_inputs_of(table: pd.DataFrame) -> int:
@@ -62,5 +78,46 @@ def is_discrete(table: pd.DataFrame, axis: int) -> bool:
     return table.columns[axis] in table.attrs.get("discrete", [])
 
 
+def is_date(table: pd.DataFrame, axis: int) -> bool:
+    """Whether an input is a date, in days since 1970, as `model.effect` notes it."""
+    return table.columns[axis] in table.attrs.get("dates", [])
+
+
+def value_text(table: pd.DataFrame, axis: int, value: float) -> str:
+    """A value of a number in full, or the day that it is."""
+    return date(value) if is_date(table, axis) else number_text(value)
+
+
 def are_numbers(values: list[object]) -> bool:
     return all(isinstance(value, float) for value in values)
+
+
+def without_rows(table: pd.DataFrame, shape: tuple[int, ...]) -> np.ndarray:
+    """Which cells of two inputs have no rows near them, where the table says so; never all."""
+    rows = table.attrs.get("rows", {})
+    empty = [rows.get(pair, 1.0) == 0.0 for pair in zip(table.iloc[:, 0], table.iloc[:, 1], strict=True)]
+    codes = [pd.factorize(table.iloc[:, i], sort=is_numeric(table.iloc[:, i]))[0] for i in (0, 1)]
+    grid = np.zeros(shape, dtype=bool)
+    grid[tuple(codes)] = empty
+    return grid & ~grid.all()
+
+
+def grids_of(table: pd.DataFrame) -> tuple[list[list[object]], list[np.ndarray]]:
+    """The values of each input, and mean, sd, lower, upper as arrays over all their combinations."""
+    codes, values = [], []
+    for i in range(len(table.columns) - 4):
+        code, distinct = pd.factorize(table.iloc[:, i], sort=is_numeric(table.iloc[:, i]))
+        codes.append(code)
+        # a discrete number has a cell for each value, as levels have
+        values.append([ValueText.of(v, table, i) for v in distinct] if is_discrete(table, i) else distinct.tolist())
+    shape = tuple(len(v) for v in values)
+    if len(table) != math.prod(shape) or any((code < 0).any() for code in codes):
+        raise ValueError(
+            f"`table` must have one row per combination of its inputs, {math.prod(shape)}, got {len(table)}."
+        )
+    grids = []
+    for column in columns_of(table):
+        grid = np.full(shape, np.nan)
+        grid[tuple(codes)] = column
+        grids.append(grid)
+    return values, grids

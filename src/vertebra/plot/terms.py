@@ -75,15 +75,18 @@ def strengths(effects: pd.DataFrame, ax: Axes | None = None, *, most: int = 20, 
     return framed(ax)
 
 
-def interactions(effects: pd.DataFrame, ax: Axes | None = None) -> Axes:
+def interactions(effects: pd.DataFrame, ax: Axes | None = None, *, most: int = 15) -> Axes:
     """`model.effects()` as a network: a disc for each input, a line for each pair, a filled triangle for each triple.
 
     Discs are sized by the strength of the main effect, lines by that of the pair, triangles shaded by that of the
     triple; what is more likely not real (probability below 0.5) is dashed. Inputs stand beside those they act with.
+    Of many interactions the `most` strongest are drawn, with the inputs that they join, and the others counted.
 
     >>> ax = vb.plot.interactions(model.effects())
     """
-    found = [row for row in found_in(effects) if row.strength > 0]
+    if most < 1:
+        raise ValueError(f"`most` must be at least 1, got {most}.")
+    found, left_out = _strongest([row for row in found_in(effects) if row.strength > 0], most)
     mains = {row.term[0]: row.strength for row in found if len(row.term) == 1}
     pairs = [row for row in found if len(row.term) == 2]
     groups = [row for row in found if len(row.term) > 2]
@@ -118,6 +121,9 @@ def interactions(effects: pd.DataFrame, ax: Axes | None = None) -> Axes:
     # A letter is about 1/40 of the half width of the axes: turned labels fit inside them.
     reach = 1.1 / (1.0 - max(map(len, labels)) / 40.0) if is_crowded else 1.15
     ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+    if left_out:
+        words = f"and {left_out} weaker interaction{'s' * (left_out > 1)}"
+        ax.text(1.0, 1.0, words, transform=ax.transAxes, ha="right", va="bottom", fontsize="small", color=GREY)
     ax.legend(
         handles=_key(mains, pairs, groups),
         frameon=False,
@@ -128,6 +134,17 @@ def interactions(effects: pd.DataFrame, ax: Axes | None = None) -> Axes:
         ncols=3 if size_in_points(ax)[0] > 280 else 1,
     )
     return ax
+
+
+def _strongest(found: list[Found], most: int) -> tuple[list[Found], int]:
+    """The strongest interactions with the main effects of their inputs, or all terms; and how many are left out."""
+    joint = [row for row in found if len(row.term) > 1]
+    if len(joint) <= most:
+        return found, 0
+    kept = joint[:most]
+    inputs = {name for row in kept for name in row.term}
+    mains = [row for row in found if len(row.term) == 1 and row.term[0] in inputs]
+    return [*mains, *kept], len(joint) - most
 
 
 def _kind(term: Sequence[str]) -> tuple[str, str]:

@@ -1,11 +1,14 @@
 """One column of a table: what its values mean, how they become numbers, and how these are scaled."""
 
+import contextlib
 import datetime
-import decimal
+import json
 import math
 import numbers
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -25,6 +28,7 @@ from vertebra.tables.values import (
     types_of,
     with_gaps,
 )
+from vertebra.tables.written import TRUTH, Told, number_written, told
 
 # The code of a level not seen at fit: codes of levels are 0 and more.
 UNSEEN = -1.0
@@ -64,6 +68,7 @@ class Column:
     tail: float = 0.0  # above 0: values further than this many scales from the centre are drawn in
     has_missing: bool = False  # seen at fit
     missing_values: tuple[Level, ...] = ()  # numbers and texts of the source that are read as gaps
+    decimal: str = "."  # the decimal mark of numbers that were text
 
     def standard(self, values: ArrayLike | Sequence[float]) -> Float[np.ndarray, "..."]:
         """u = (x − centre)/scale, and sign(u)(tail + asinh(|u| − tail)) beyond the tail. Codes stay as they are."""
@@ -100,16 +105,19 @@ class Column:
 
     def to_json(self) -> Record:
         record: Record = asdict(self)
-        del record["missing_values"]
+        del record["missing_values"], record["decimal"]
         # files without any are as they were before there were any
         gaps: Record = {"missing_values": list(self.missing_values)} if self.missing_values else {}
-        return record | {"levels": list(self.levels)} | gaps
+        mark: Record = {"decimal": self.decimal} if self.decimal != "." else {}
+        return record | {"levels": list(self.levels)} | gaps | mark
 
     @classmethod
     def from_json(cls, d: object) -> "Column":
         """The column that `to_json` wrote, or a ValueError: the file may come from anyone."""
-        if not isinstance(d, dict) or {*d, "missing_values"} != {f.name for f in fields(cls)}:
+        if not isinstance(d, dict) or {*d, "missing_values", "decimal"} != {f.name for f in fields(cls)}:
             raise unfit("a column", d)
+        mark = d.get("decimal", ".")
+        demand(mark in (".", ","), "a decimal mark, . or ,", mark)
         gaps = d.get("missing_values", [])
         demand(isinstance(gaps, list) and all(map(is_number_or_text, gaps)), "missing values, numbers or texts", gaps)
         demand(isinstance(d["name"], str) and isinstance(d["source"], str), "names", d)
@@ -136,7 +144,7 @@ class Column:
             scaling["scale"] >= _TINY and scaling["tail"] >= 0.0, "a scale above 0 and a tail of at least 0", scaling
         )
         about = d["name"], d["source"], d["kind"], d["part"], levels
-        return cls(*about, *scaling.values(), has_missing=d["has_missing"], missing_values=tuple(gaps))
+        return cls(*about, *scaling.values(), has_missing=d["has_missing"], missing_values=tuple(gaps), decimal=mark)
 
 
 def describe(
@@ -158,6 +166,8 @@ def _inputs(series, source: str, wanted: str | None, weight, is_array: bool, mis
     series = with_gaps(series, source, missing_values)
     natural = kind_of(series, source, is_array)
     kind = wanted or natural
+    if not is_array and wanted is None:
+        _say_of_text(text_of(series, source), source)
     if kind == "datetime":
         when = instants(series, source)
         time = scaled(Column(f"{source} (time)", source, "number", "time"), part_of(when, "time"), weight)
@@ -168,7 +178,8 @@ def _inputs(series, source: str, wanted: str | None, weight, is_array: bool, mis
         ]
     if kind == "number":
         part = "time" if natural == "datetime" else None
-        column = Column(source, source, "number", part, missing_values=missing_values)
+        mark = text_of(series, source).decimal
+        column = Column(source, source, "number", part, missing_values=missing_values, decimal=mark)
         return [scaled(column, read(series, [column])[0], weight)]
     column = Column(source, source, kind, levels=levels_of(series, source, kind))
     codes = codes_of(series, column)
@@ -186,12 +197,12 @@ _RULE = (
     ("boolean", (bool, np.bool_)),
     ("datetime", (datetime.date, np.datetime64)),
     ("number", (datetime.timedelta, np.timedelta64)),
-    ("number", (numbers.Real, decimal.Decimal)),
+    ("number", (numbers.Real, Decimal)),
 )
 
 
-def kind_of(series: pd.Series, source: str, is_array: bool) -> str:
-    """What the rule makes of a column."""
+def kind_of(series: pd.Series, source: str, is_array: bool, *, reads_text: bool = True) -> str:
+    """What the rule makes of a column; text that is not read is levels."""
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype):
         return "ordered" if dtype.ordered else "category"
@@ -207,9 +218,48 @@ def kind_of(series: pd.Series, source: str, is_array: bool) -> str:
     for kind, members in _RULE:
         if types and all(issubclass(t, members) for t in types):
             return kind
-    # scikit-learn reads an array of text as numbers where it can.
-    values = factor(series, source)[1] if is_array else ["text"]
-    return "number" if all(is_missing_word(value) or number_in(value) is not None for value in values) else "category"
+    if is_array:  # scikit-learn reads an array of text as numbers where it can
+        values = factor(series, source)[1]
+        are_numbers = all(is_missing_word(value) or number_in(value) is not None for value in values)
+        return "number" if are_numbers else "category"
+    return text_of(series, source).kind if reads_text else "category"
+
+
+def text_of(series: pd.Series, source: str, decimal: str | None = None) -> Told:
+    """What a column of text is, or one of text and numbers; of any other, a category."""
+    if isinstance(series.dtype, pd.CategoricalDtype) or str not in (types := types_of(series)):
+        return Told("category")
+    found = told(factor(series, source)[1], decimal)
+    if all(issubclass(t, str) for t in types):
+        return found
+    are_numbers = all(issubclass(t, (str, numbers.Real, Decimal)) and not issubclass(t, bool) for t in types)
+    return found if found.kind == "number" and are_numbers else Told("category")
+
+
+def _say_of_text(found: Told, source: str) -> None:
+    """A word where text was read as what it may not be."""
+    if found.gaps:
+        listed = ", ".join(map(repr, found.gaps[:3]))
+        warnings.warn(f"The column {source!r} holds numbers, and {listed}: read as gaps.", stacklevel=5)
+    if found.odd is not None:
+        warnings.warn(
+            f"The column {source!r} is text, read as levels: most of it is numbers, but not {found.odd!r}. Correct it, "
+            f"or make it a gap: `missing_values={{{json.dumps(source, ensure_ascii=False)}: {found.odd!r}}}`.",
+            stacklevel=5,
+        )
+
+
+def as_read(series: pd.Series, source: str, decimal: str | None = None) -> pd.Series:
+    """A column of text as what it is: numbers, dates or truth values; any other column as it is."""
+    found = text_of(series, source, decimal)
+    if found.kind == "number":
+        return pd.Series(numbers_of(series, source, found.decimal), series.index, name=series.name)
+    if found.kind == "datetime":
+        return instants(series, source).set_axis(series.index).rename(series.name)
+    if found.kind == "boolean":
+        truth = {word: word.lower() == "true" for word in TRUTH}
+        return series.map(lambda value: truth.get(str(value).strip()), na_action="ignore").astype(object)
+    return series
 
 
 def read(series: pd.Series, columns: Sequence[Column]) -> list[Float[np.ndarray, " n"]]:
@@ -220,11 +270,11 @@ def read(series: pd.Series, columns: Sequence[Column]) -> list[Float[np.ndarray,
     if first.part is not None:
         when = instants(series, first.source)
         return [part_of(when, column.part) for column in columns]
-    return [numbers_of(series, first.source) if first.kind == "number" else codes_of(series, first)]
+    return [numbers_of(series, first.source, first.decimal) if first.kind == "number" else codes_of(series, first)]
 
 
-def numbers_of(series: pd.Series, source: str) -> Float[np.ndarray, " n"]:
-    """Raw numbers, a length of time in days; text is parsed."""
+def numbers_of(series: pd.Series, source: str, decimal: str = ".") -> Float[np.ndarray, " n"]:
+    """Raw numbers, a length of time in days; text is parsed, with this decimal mark."""
     dtype = series.dtype
     if pd.api.types.is_datetime64_any_dtype(dtype):
         raise ValueError(f"The column {source!r} must hold numbers, as it did at fit, got the dtype {dtype}.")
@@ -235,19 +285,7 @@ def numbers_of(series: pd.Series, source: str) -> Float[np.ndarray, " n"]:
     elif (types := types_of(series)) and all(issubclass(t, (datetime.timedelta, np.timedelta64)) for t in types):
         values = pd.to_timedelta(series).to_numpy() / np.timedelta64(1, "D")
     else:
-        values = np.full(len(series), np.nan)
-        present = series.notna().to_numpy()
-        try:
-            values[present] = series.loc[present].to_numpy(dtype=object).astype(np.float64)
-        except (ValueError, TypeError, OverflowError):
-            codes, distinct = factor(series, source)
-            parsed = [math.nan if is_missing_word(value) else number_in(value) for value in distinct]
-            if None in parsed:
-                raise ValueError(
-                    f"The column {source!r} must hold numbers, got {distinct[parsed.index(None)]!r}: correct it, or "
-                    f"fit with `feature_types={{{source!r}: 'category'}}`."
-                ) from None
-            values = np.array([*parsed, math.nan], dtype=np.float64)[codes]
+        values = _numbers_in(series, source, decimal)
     infinite = np.isinf(values)
     if k := int(infinite.sum()):
         raise ValueError(
@@ -256,6 +294,32 @@ def numbers_of(series: pd.Series, source: str) -> Float[np.ndarray, " n"]:
             "correct them, or make them gaps."
         )
     return values
+
+
+def _numbers_in(series: pd.Series, source: str, decimal: str) -> Float[np.ndarray, " n"]:
+    """The numbers of a column of objects."""
+    present = series.notna().to_numpy()
+    if decimal == ".":  # with a comma, 1.234 is not what Python takes it for
+        values = np.full(len(series), np.nan)
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            values[present] = series.loc[present].to_numpy(dtype=object).astype(np.float64)
+            return values
+    codes, distinct = factor(series, source)
+    parsed = [_parsed(value, decimal) for value in distinct]
+    if None in parsed:
+        raise ValueError(
+            f"The column {source!r} must hold numbers, got {distinct[parsed.index(None)]!r}: correct it, or "
+            f"fit with `feature_types={{{source!r}: 'category'}}`."
+        )
+    return np.array([*parsed, math.nan], dtype=np.float64)[codes]
+
+
+def _parsed(value: object, decimal: str) -> float | None:
+    if not isinstance(value, str):
+        return number_in(value)
+    if decimal == "." and (number := number_in(value)) is not None:
+        return number
+    return number_written(value, decimal)
 
 
 def part_of(when: pd.Series, part: str | None) -> Float[np.ndarray, " n"]:

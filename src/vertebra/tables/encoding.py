@@ -78,12 +78,13 @@ def encode(
     most_levels: int,
     fill: bool,
     rng: np.random.Generator,
+    groups: Int[np.ndarray, " n"] | None = None,
 ) -> tuple[Encoding, Float[np.ndarray, "n p"], list[int]]:
     """An encoding of categories of more than `most_levels`, the training rows in it, and the levels that are left.
 
     With `fill`, missing numbers have a place of their own, below all others.
     """
-    folds = folds_of(N_FOLDS, rng, matrix, target[:, None])
+    folds = folds_of(N_FOLDS, rng, matrix, target[:, None], groups)
     tallies = {
         i: tally(matrix[:, i], target, weight, folds, levels)
         for i, levels in enumerate(n_levels)

@@ -6,6 +6,10 @@ No splitter of scikit-learn does both: KFold knows nothing of equal rows, GroupK
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+# Where rows of equal inputs are more than this on average, the table has few cells, and none of them is a copy: a table
+# that was put together twice has two of each. A round number.
+OFTEN = 3.0
+
 
 def runs_of(*columns: np.ndarray) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     """The run of equal rows that each row lies in, and its place there."""
@@ -22,21 +26,29 @@ def runs_of(*columns: np.ndarray) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray
 def are_copies(inputs: Float[np.ndarray, "n p"], targets: Float[np.ndarray, "n k"]) -> Bool[np.ndarray, " n"]:
     """Whether all rows with a row's inputs have its targets too: if it stands there twice, it looks like a copy.
 
-    Rows of equal inputs must lie together.
+    Unless inputs have so few values that rows must be equal. Rows of equal inputs must lie together.
     """
     (run, _), (group, _) = runs_of(inputs, targets), runs_of(inputs)
     n_runs = np.bincount(group[np.flatnonzero(np.diff(run, prepend=-1))])
-    return n_runs[group] == 1
+    return (n_runs[group] == 1) & (len(group) <= OFTEN * len(n_runs))
 
 
 def folds_of(
-    n_folds: int, rng: np.random.Generator, inputs: Float[np.ndarray, "n p"], targets: Float[np.ndarray, "n k"]
+    n_folds: int,
+    rng: np.random.Generator,
+    inputs: Float[np.ndarray, "n p"],
+    targets: Float[np.ndarray, "n k"],
+    groups: Int[np.ndarray, " n"] | None = None,
 ) -> Int[np.ndarray, " n"]:
     """The fold of each row. Equal rows go to different ones, unless they look like copies: those stay together.
 
-    Where a table has few different rows, a fold at random could take all of a kind, and the others would say of it
-    what is not so. Of a copy of a row the others would say what they know from it. Equal rows must lie together.
+    Rows of one of the `groups`, numbered from 0, stay together whatever they are. Where a table has few different rows,
+    a fold at random could take all of a kind, and the others would say of it what is not so. Of a copy of a row the
+    others would say what they know from it. Equal rows must lie together.
     """
+    if groups is not None:
+        present, codes = np.unique(groups, return_inverse=True)
+        return rng.permutation(np.arange(len(present)) % n_folds)[codes]
     run, part = runs_of(inputs, targets)
     n_runs = int(run[-1]) + 1 if len(run) else 0
     apart = np.where(are_copies(inputs, targets), 0, part)

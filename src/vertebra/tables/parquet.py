@@ -16,6 +16,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from vertebra.machine import cluster
+from vertebra.tables.endings import is_table
 
 # Rows of a batch as they are read, eight chunks of work; and batches read ahead of it: one while another is worked on.
 BATCH_ROWS, AHEAD = 65_536, 2
@@ -171,8 +172,9 @@ class Batch(NamedTuple):
 
 
 def is_stream(X: object) -> TypeGuard[Parquet | Files]:
-    """Whether a table is to be read from files: a `Parquet`, a path, or a pyarrow dataset."""
-    return isinstance(X, Parquet | str | os.PathLike) or type(X).__module__.startswith("pyarrow._dataset")
+    """Whether a table is read some rows at a time: a `Parquet`, a path of such files, or a pyarrow dataset."""
+    is_path = isinstance(X, str | os.PathLike) and not is_table(X)
+    return is_path or isinstance(X, Parquet) or type(X).__module__.startswith("pyarrow._dataset")
 
 
 def as_parquet(X: Parquet | Files) -> Parquet:

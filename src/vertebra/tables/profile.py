@@ -1,18 +1,23 @@
 """What the rows of a fit looked like: how the values of every input and of the target were spread."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from vertebra.tables.column import Column
 
 # Bins of a number's values: as many as a small chart can show. A round number.
 N_BINS = 30
+# Cells of a number where rows are counted for two inputs: as many as a map shows. A round number.
+N_CELLS = 20
 # Values that tell how many distinct ones there are, and so whether fewer bins will do.
 ROWS_FOR_BINS = 10_000
+# Two numbers are on a line if none is further from it than this share of its range: rounding makes 1e-16 to 1e-13.
+SAME_LINE = 1e-9
 # So many rows to a value, on average, and the values are few.
 ROWS_PER_VALUE = 5
 
@@ -41,6 +46,54 @@ class Profile(NamedTuple):
     inputs: tuple[Marginal, ...]
     targets: tuple[Marginal, ...]
     means: Float[np.ndarray, " k"]  # of the targets
+    pairs: Mapping[tuple[int, int], "Plane"] = MappingProxyType({})  # of inputs that act together
+
+
+class Plane(NamedTuple):
+    """Rows by the cells of two inputs: numbers in bins of equal width on the model's scale, levels by their codes."""
+
+    ranges: Float[np.ndarray, "2 2"]  # of the coded values
+    has_levels: tuple[bool, bool]
+    counts: Float[np.ndarray, "a b"]
+
+    def near(self, one: Float[np.ndarray, " n"], other: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """How many rows there are near some coded values: in their cell, or of numbers in those beside it."""
+        counts = np.pad(self.counts, 1)
+        for axis, is_level in enumerate(self.has_levels):
+            if not is_level:
+                counts = counts + np.roll(counts, 1, axis) + np.roll(counts, -1, axis)
+        cells = [
+            _cells(values, self.ranges[axis], self.counts.shape[axis], is_level=self.has_levels[axis])
+            for axis, values in enumerate((one, other))
+        ]
+        known = (cells[0] >= 0) & (cells[1] >= 0)
+        return np.where(known, counts[cells[0] + 1, cells[1] + 1], 0.0)
+
+
+def plane(
+    one: Float[np.ndarray, " n"],
+    other: Float[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+    n_levels: tuple[int, int],
+    ranges: Float[np.ndarray, "2 2"],
+) -> Plane:
+    """Where the rows of two coded inputs lie; gaps have no cell."""
+    shape = tuple(n or N_CELLS for n in n_levels)
+    has_levels = (bool(n_levels[0]), bool(n_levels[1]))
+    cells = [_cells(v, ranges[k], shape[k], is_level=has_levels[k]) for k, v in enumerate((one, other))]
+    known = (cells[0] >= 0) & (cells[1] >= 0)
+    counts = np.bincount(cells[0][known] * shape[1] + cells[1][known], weight[known], shape[0] * shape[1])
+    return Plane(np.array(ranges), has_levels, counts.reshape(shape))
+
+
+def _cells(values, ends: Float[np.ndarray, " 2"], n: int, *, is_level: bool) -> Int[np.ndarray, " n"]:
+    """The cell of each value, −1 of a gap, of a level never seen and of what lies outside."""
+    low, high = ends
+    unit = values if is_level else (values - low) / max(high - low, 1e-300) * n
+    # the end of the range belongs to the last cell; values come through units and back, to rounding
+    unit = np.where(np.isclose(unit, n) & ~np.isnan(unit) & (not is_level), n - 0.5, unit)
+    unit = np.where(np.isclose(unit, 0.0), 0.0, unit)
+    return np.where(np.isnan(unit) | (unit < 0) | (unit >= n), -1, np.nan_to_num(unit, nan=-1.0)).astype(int)
 
 
 def profile(
@@ -82,11 +135,62 @@ def at_equal_ranks(
     return values[order][np.minimum(np.searchsorted(upto, np.linspace(0.0, upto[-1], n_steps)), len(order) - 1)]
 
 
-def copies_of(matrix: Float[np.ndarray, "n p"]) -> dict[int, int]:
-    """The columns that are equal to one before them, gap for gap, and which that is."""
-    first: dict[bytes, int] = {}
-    same = [first.setdefault((column + 0.0).tobytes(), i) for i, column in enumerate(matrix.T)]
-    return {i: j for i, j in enumerate(same) if i != j}
+def copies_of(matrix: Float[np.ndarray, "n p"], n_levels: Sequence[int] | None = None) -> dict[int, int]:
+    """The columns that say the same as one before them, gap for gap, and which that is.
+
+    Numbers do if one is a line of the other, as degrees Celsius and Fahrenheit; levels if they are one-to-one, whatever
+    they are called; and levels and a number of few values, if these are one-to-one.
+    """
+    has_levels = [bool(n_levels is not None and n_levels[i]) for i in range(matrix.shape[1])]
+    by_ends: dict[tuple[int, int, int], list[int]] = {}
+    by_codes: dict[bytes, int] = {}
+    result: dict[int, int] = {}
+    for i, column in enumerate(matrix.T):
+        same = None
+        if not has_levels[i]:
+            alike = by_ends.setdefault(_ends(column), [])
+            same = next((j for j in alike if _are_on_a_line(matrix, i, j)), None)
+            if same is None:
+                alike.append(i)
+        if same is None and any(has_levels):
+            codes = _in_order_of_rows(column)
+            if has_levels[i] or codes.max(initial=0.0) + 1.0 <= len(codes) / ROWS_PER_VALUE:
+                same = by_codes.setdefault(codes.tobytes(), i)
+                # numbers that are one-to-one and on no line have curves of their own
+                same = same if has_levels[i] or has_levels[same] else None
+        if same is not None and same != i:
+            result[i] = same
+    return result
+
+
+def _ends(column: Float[np.ndarray, " n"]) -> tuple[int, int, int]:
+    """Where a number's least and largest values are, the place in the table that comes first, and how many gaps."""
+    gaps = np.isnan(column)
+    if gaps.all():
+        return 0, 0, len(column)
+    ends = int(np.nanargmin(column)), int(np.nanargmax(column))
+    return min(ends), max(ends), int(gaps.sum())
+
+
+def _are_on_a_line(matrix: Float[np.ndarray, "n p"], i: int, j: int) -> bool:
+    """Whether one number is a + b times the other, but for rounding."""
+    gap = np.isnan(matrix[:, i])
+    if not np.array_equal(gap, np.isnan(matrix[:, j])):
+        return False
+    one, other = matrix[~gap, i], matrix[~gap, j]
+    if len(one) < 2 or one.min() == one.max():
+        return np.array_equal(one, other)
+    low, high = np.argmin(one), np.argmax(one)
+    # halves, so that a range of the largest numbers there are is finite
+    share = (0.5 * one - 0.5 * one[low]) / (0.5 * one[high] - 0.5 * one[low])
+    away = np.abs(other[low] * (1.0 - share) + other[high] * share - other)
+    return bool(away.max() <= SAME_LINE * np.abs(0.5 * other[high] - 0.5 * other[low]))
+
+
+def _in_order_of_rows(codes: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Levels numbered as they first come; gaps are one more."""
+    _, first, place = np.unique(codes, return_index=True, return_inverse=True, equal_nan=True)
+    return np.argsort(np.argsort(first)).astype(float)[place.ravel()]
 
 
 def _of_levels(codes, weight, n_levels: int) -> Marginal:

@@ -18,6 +18,8 @@ from scipy.sparse import issparse
 
 from vertebra.machine.file import Record
 from vertebra.tables.column import FEATURE_TYPES, Column, demand, describe, read, unfit
+from vertebra.tables.endings import is_table
+from vertebra.tables.tablefile import read_table
 from vertebra.tables.values import Level, both_forms, gap_of
 
 # A table as users pass it: a frame of pandas or of another kind that narwhals knows, an array, lists. These have no
@@ -137,7 +139,9 @@ class Opened(NamedTuple):
 
 
 def opened(X: TableLike) -> Opened:
-    """Any table that we take, opened; refused here are those of the wrong shape or make."""
+    """Any table that we take, opened; refused here are those of the wrong shape or make. A file is read."""
+    if is_table(X):
+        X = read_table(X)
     if issparse(X):
         raise TypeError(
             "Sparse data was passed for X, but dense data is required. "

@@ -107,7 +107,7 @@ class Facts:
         series = with_gaps(series, self.source, self.missing_values)
         kind = self.wanted or self.kind
         if self.kind is None and series.notna().any():
-            natural = kind_of(series, self.source, False)
+            natural = kind_of(series, self.source, False, reads_text=False)
             kind, self.is_time = self.wanted or natural, self.wanted == "number" and natural == "datetime"
         if kind is None or not series.notna().any():
             return replace(self, has_missing=self.has_missing or bool(len(series)))

@@ -10,9 +10,14 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int
 
-# What a text column writes where it has no value, spaces around it aside.
-MISSING_WORDS = frozenset({"?", "", "NA", "N/A", "nan", "NaN", "null", "None"})
+# What a text column writes where it has no value, spaces around it aside: what pandas takes for it in a file, too.
+MISSING_WORDS = frozenset(
+    {"?", "", "NA", "N/A", "n/a", "N.A.", "n.a.", "nan", "NaN", "-nan", "-NaN", "null", "NULL", "None", "<NA>"}
+    | {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN"}
+)
 LARGEST = float(np.finfo(np.float64).max)
+# 31.5.2024, with or without a time: with points the day comes first wherever dates are written so.
+DOTTED_DATE = r"\d{1,2}\.\d{1,2}\.\d{4}( \d{1,2}:\d{2}(:\d{2})?)?"
 
 Level = str | int | float | bool
 
@@ -73,6 +78,9 @@ def instants(series: pd.Series, source: str) -> pd.Series:
     values = pd.Series([*(None if is_missing_word(value) else value for value in distinct), None], dtype=object)
     if not bad:
         when = pd.to_datetime(values, utc=True, errors="coerce", format="ISO8601")
+        rest = values.loc[when.isna()]
+        dotted = rest.loc[rest.str.strip().str.fullmatch(DOTTED_DATE, na=False)]
+        when = when.fillna(pd.to_datetime(dotted, utc=True, errors="coerce", format="mixed", dayfirst=True))
         rest = values.loc[when.isna()]
         # 01/02/2020 is January to some and February to others, and 12:30 is read as today: text that is not ISO 8601
         # must name its year and read the same both ways.

@@ -11,17 +11,20 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.gaussian_rows import left_out
 from vertebra.likelihoods.working_responses import Classes, Plain, UnevenNoise, Working
 from vertebra.tables.profile import copies_of
 from vertebra.terms.all_rows import more_degrees, taken_to_all
-from vertebra.terms.choice import choose
-from vertebra.terms.evidence import basis_of
-from vertebra.terms.families import DEGREE, Family
-from vertebra.terms.functions import SEEN, Families
+from vertebra.terms.components import Components
+from vertebra.terms.copula import Copula
+from vertebra.terms.dependence import mixings, stretches
+from vertebra.terms.evidence import Basis, basis_of
+from vertebra.terms.families import DEGREE
+from vertebra.terms.functions import System, system_of
+from vertebra.terms.joint import Joint, gram_of, shrunk
 from vertebra.terms.latents import (
     MAX_EXACT,
     Data,
@@ -35,28 +38,27 @@ from vertebra.terms.latents import (
     searched,
     settled,
 )
-from vertebra.terms.model import Model, model_of
+from vertebra.terms.model import model_of
 from vertebra.terms.overconfidence import has_much_freedom, overconfidence
 from vertebra.terms.revision import N_REWEIGHTINGS, all_tested, looked_at_again, with_what_evidence_wants
-from vertebra.terms.search import COST_OF_SIZE, ROWS_PER_MAIN, Asked, all_mains_if_better, strongest
+from vertebra.terms.roughness import with_families
+from vertebra.terms.search import COST_OF_SIZE, ROWS_PER_MAIN, Asked, all_mains_if_better
 from vertebra.terms.shapes import Shapes, shaped, shaped_mode
 from vertebra.terms.structure import Structure
+from vertebra.terms.substitutes import substitutes
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.sums import Everything, HeldTable, RowSums
 from vertebra.terms.term import Term, maximal, subsets
 from vertebra.terms.together import fit_together
 
-# Families are compared with so many rows, so many times, beside main effects and so many of the strongest pairs. Round
-# numbers.
-ROWS_FOR_LOCAL, N_CHOICES, N_COMPARED = 200, 2, 4
-# Rows for each column of local functions of all inputs at once, where these are a start for comparisons.
-ROWS_PER_COLUMN = 3
+# Families are compared with so many rows. A round number.
+ROWS_FOR_LOCAL = 200
 # Of more rows terms are sought in so many: what these cannot show is a share of some 10⁻³ of the noise's variance. All
 # rows are then fitted.
 ROWS_SEARCHED = 15_000
+# Where weights change from round to round, how columns go together is averaged over so many rows at most: off by 0.3 %.
+MOST_FOR_GRAM = 100_000
 NO_SHAPES: Shapes = MappingProxyType({})
-# Noise of a smaller share of the variance of y is faint: single precision would show beside it.
-FAINT = 0.03
 
 
 class Mains(enum.Enum):
@@ -91,10 +93,18 @@ class _Task(NamedTuple):
     more: int  # by how much degrees are higher than usual
     shapes: Shapes
     report: Callable[[str], None]
+    groups: Int[np.ndarray, " n"] | None  # of rows that may depend on each other
+    order: Float[np.ndarray, " n"] | None  # in which they follow each other
+
+    @property
+    def degree(self) -> int:
+        """The highest of polynomials."""
+        return 1 if self.mains is Mains.LINES else DEGREE + self.more
 
     def data(self) -> Data:
-        degree = 1 if self.mains is Mains.LINES else DEGREE + self.more
-        table: Any = dict(degree=degree, idle=self.idle, are_tabulated=bool(self.shapes))
+        table: Any = dict(
+            degree=self.degree, idle=self.idle, are_tabulated=bool(self.shapes), groups=numbered(self.groups)
+        )
         return data_of(self.x, self.weight, self.n_levels, self.working, **table)
 
 
@@ -113,6 +123,8 @@ def fit_additive(
     calibrate: bool = True,
     everything: Everything | None = None,
     shapes: Shapes = NO_SHAPES,
+    groups: Int[np.ndarray, " n"] | None = None,
+    order: Float[np.ndarray, " n"] | None = None,
 ) -> Additive:
     """Finds the terms and fits them. Each latent function has its own tests, smoothness and noise; they share terms.
 
@@ -120,18 +132,26 @@ def fit_additive(
     these are given; a constant target has none. `mains` says which inputs have a main effect. Once `enough` says so, no
     more terms are sought. With `calibrate`, a fit with much freedom for its rows is widened by what it missed rows by
     that it had not seen. Where the rows are a sample, `everything` is all of them: terms are sought in the sample and
-    fitted to all. With `shapes`, f rises or falls with some inputs.
+    fitted to all. With `shapes`, f rises or falls with some inputs. Rows of one of the `groups` may depend on each
+    other; so may rows that follow each other in `order`, a time.
     """
+    if groups is None and order is not None:
+        groups = stretches(order)
     levels = [0] * x.shape[1] if n_levels is None else n_levels
     # what a copy says has been said, unless it is asked for
-    idle = set(copies_of(x)) if clusters is None and within is None else set()
+    copies = copies_of(x, levels) if clusters is None and within is None else {}
+    idle = set(copies)
     if mains is Mains.LINES:
         clusters = [(i,) for i in range(x.shape[1]) if i not in idle]
-    asked = Asked(None if clusters is None else subsets(clusters), within, enough=enough)
-    all_of_them = _Task(x, weight, levels, working, mains, asked, idle, 0, shapes, report)
+    asked = Asked(None if clusters is None else subsets(clusters), within, enough=enough, sizes=calibrate)
+    all_of_them = _Task(x, weight, levels, working, mains, asked, idle, 0, shapes, report, groups, order)
     task, everything = _sampled(all_of_them, everything, rng)
-    data = task.data()
-    structures, fit, rows = _searched_and_fitted(task, data)
+    data = _with_dependence(task, task.data())
+    data, structures, fit, rows = _searched_and_fitted(task, data)
+    if calibrate and asked.terms is None and not data.are_many:
+        report("looking for inputs that could stand for those found")
+        stories = [substitutes(model, copies, enough) for model in fit.models]
+        structures = tuple(s._replace(substitutes=own) for s, own in zip(structures, stories, strict=True))
     if everything is not None:
         report(f"fitting {len(fit.basis.terms)} terms to all {everything.n_rows:,} rows")
         data, fit, rows = taken_to_all(data, fit, rows, task.x, everything)
@@ -143,14 +163,32 @@ def fit_additive(
     if not (calibrate and clusters is None and is_free and isinstance(working, Plain)) or shapes:
         return found
     report("checking intervals on rows left out")
-    y = working.y
+    return _widened(found, overconfidence(x, working.y, weight, rng, _refit(all_of_them, rng)), working)
+
+
+def _refit(
+    task: _Task, rng: np.random.Generator
+) -> Callable[[Bool[np.ndarray, " n"]], tuple[SumOfTerms, Sequence[float]]]:
+    """The search and the fit of some of the rows: terms and noise."""
+    asked = task.asked
+    settings: Any = dict(
+        n_levels=task.n_levels, rng=rng, within=asked.within, mains=task.mains, enough=asked.enough, calibrate=False
+    )
 
     def fitted(kept: Bool[np.ndarray, " n"]) -> tuple[SumOfTerms, Sequence[float]]:
-        rows = x[kept], Plain(y[kept], weight[kept]), weight[kept]
-        part = fit_additive(*rows, n_levels=levels, rng=rng, within=within, mains=mains, enough=enough, calibrate=False)
+        weight = task.weight[kept]
+        rows = task.x[kept], task.working.of(task.working.y[kept], weight), weight  # type: ignore[attr-defined]
+        depend = (("groups", task.groups), ("order", task.order))
+        told: Any = {name: each[kept] for name, each in depend if each is not None}
+        part = fit_additive(*rows, **settings, **told)
         return part.terms, part.noise
 
-    return _widened(found, overconfidence(x, y, weight, rng, fitted), working)
+    return fitted
+
+
+def numbered(groups: Int[np.ndarray, " n"] | None) -> Int[np.ndarray, " n"] | None:
+    """The same groups, numbered from 0 without gaps."""
+    return None if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
 
 
 def _sampled(task: _Task, everything: Everything | None, rng: np.random.Generator) -> tuple[_Task, Everything | None]:
@@ -161,12 +199,32 @@ def _sampled(task: _Task, everything: Everything | None, rng: np.random.Generato
         targets = working.y
     elif isinstance(working, Classes) and working.n_classes == 2:
         targets = working.codes.astype(float)
-    if len(x) > ROWS_SEARCHED and targets is not None:
+    # rows that depend on each other are looked at together
+    if len(x) > ROWS_SEARCHED and targets is not None and task.groups is None:
         some = np.sort(rng.choice(len(x), ROWS_SEARCHED, replace=False))
         everything = HeldTable(x, targets, weight) if everything is None else everything
         task = task._replace(x=x[some], weight=weight[some], working=working.of(targets[some], weight[some]))
     more = 0 if everything is None else more_degrees(everything.n_rows)
     return task._replace(more=more), everything
+
+
+def _with_dependence(task: _Task, data: Data) -> Data:
+    """The data with how rows of a group, or that follow each other, depend: by evidence beside all main effects."""
+    if data.groups is None or not data.is_gaussian:
+        return data
+    mains = data.mains if len(task.x) >= ROWS_PER_MAIN[0] * len(data.mains) else []
+    best, highest = None, -math.inf
+    for mixing in mixings(data.groups, task.order, task.weight):
+        models = [
+            model_of(each, mains)
+            for each in data._replace(mixing=mixing).rows(data.working.start, data.working.start)
+            if not each.is_constant
+        ]
+        log_evidence = sum(model.posterior.log_evidence for model in models)
+        log_evidence -= 0.5 * len(models) * (0.0 if mixing is None else mixing.log_determinant)
+        if log_evidence > highest:
+            best, highest = mixing, log_evidence
+    return data._replace(mixing=best)
 
 
 class _Start(NamedTuple):
@@ -185,82 +243,73 @@ def _started(task: _Task, data: Data) -> _Start:
     if data.is_gaussian:
         return _Start(f, variance, stay=stay)
     task.report("fitting main effects")
-    _, basis, models = searched(data.rows(f, variance), task.asked._replace(max_order=1, base=stay))
+    _, basis, models = searched(data.rows(f, variance), task.asked._replace(max_order=1, base=stay, sizes=False))
     first = reweighted(data, Fit(basis, f, variance, models), N_REWEIGHTINGS)
-    is_free = task.asked.terms is None and task.asked.within is None
-    if is_free and not stay and isinstance(data.working, Classes):
-        few, n = ROWS_PER_MAIN[0], len(f)
-
-        def refitted() -> tuple[Fit, Fit]:
-            whole = first._replace(
-                basis=basis_of(data.systems, data.mains, data.chosen, max_columns=n // 2), models=[None] * len(models)
-            )
-            # all of them first: what a likelihood learns goes with the last fit
-            whole = reweighted(data, whole, 2 * N_REWEIGHTINGS)
-            return reweighted(data, first, 2 * N_REWEIGHTINGS), whole
-
-        first, stay = all_mains_if_better(
-            first,
-            len(basis.blocks),
-            data.mains,
-            n,
-            rows_per_main=(few, math.inf),
-            refitted=refitted,
-            worth=lambda fit: fit.elbo(data),
-            least=-COST_OF_SIZE * (len(data.mains) - len(basis.blocks)),
-        )
+    if task.asked.terms is None and task.asked.within is None and not stay:
+        first, stay = _with_all_mains(data, first)
     return _Start(first.f, first.variance, basis.terms, stay)
 
 
-def _with_families(task: _Task, data: Data, start: _Start) -> list[RowSums]:
-    """The rows, with the functions that evidence is for: of every input by itself, and of the strongest pairs."""
-    rows = data.rows(start.f, start.variance)
+def _with_all_mains(data: Data, first: Fit) -> tuple[Fit, tuple[Term, ...]]:
+    """A first fit with more main effects, where that is worth it, and those that then stay: of classes all or none."""
+    n_found, few, n = len(first.basis.blocks), ROWS_PER_MAIN[0], len(first.f)
+    if not isinstance(data.working, Classes):
+        if not 0 < n_found < len(data.mains) or n < few * len(data.mains):
+            return first, ()
+        fuller = with_what_evidence_wants(data, first, data.mains)
+        return fuller, () if fuller is first else fuller.basis.terms
+
+    def refitted() -> tuple[Fit, Fit]:
+        whole = first._replace(
+            basis=basis_of(data.systems, data.mains, data.chosen, max_columns=n // 2), models=[None] * len(first.models)
+        )
+        # all of them first: what a likelihood learns goes with the last fit
+        whole = reweighted(data, whole, 2 * N_REWEIGHTINGS)
+        return reweighted(data, first, 2 * N_REWEIGHTINGS), whole
+
+    return all_mains_if_better(
+        first,
+        n_found,
+        data.mains,
+        n,
+        rows_per_main=(few, math.inf),
+        refitted=refitted,
+        worth=lambda fit: fit.elbo(data),
+        least=-COST_OF_SIZE * (len(data.mains) - n_found),
+    )
+
+
+def _with_families(task: _Task, data: Data, start: _Start) -> tuple[Data, list[RowSums]]:
+    """The data and their rows, with the functions that evidence is for where there are rows enough to tell."""
     if np.count_nonzero(task.weight) < ROWS_FOR_LOCAL or task.mains is Mains.LINES:
-        return rows
+        return data, data.rows(start.f, start.variance)
     task.report("choosing the functions of every input")
-    for k in range(N_CHOICES):
-        models = []
-        for each in rows:
-            if each.is_constant:
-                continue
-            compared = strongest(each, N_COMPARED) if task.asked.terms is None else task.asked.terms
-            model = model_of(each, [t for t in compared if all(each.systems[i].is_alive for i in t)])
-            each.faint = model.posterior.noise_variance < FAINT * each.square / each.total
-            models.append(model)
-        models = _all_local_if_better(data, models) if k == 0 else models
-        data.chosen.update(choose(models, data.mains))
-    return rows
+
+    def rebuilt(i: int, rate: Float[np.ndarray, " h"]) -> System:
+        return system_of(task.x[:, i], task.weight, degree=task.degree, rate=rate)
+
+    return with_families(data, (start.f, start.variance), task.asked.terms, None if task.shapes else rebuilt)
 
 
-def _all_local_if_better(data: Data, smooth: list[Model]) -> list[Model]:
-    """Models with local functions of all inputs at once, where evidence is for them, to compare families beside.
-
-    Beside what smooth functions of the others leave as noise, those of one input may not be worth it by themselves.
-    """
-    local: dict[Term, Families] = {
-        (i,): (Family.BROWNIAN,) for i, s in enumerate(data.systems) if Family.BROWNIAN in s.families
-    }
-    n_columns = sum(len(data.systems[i].of(SEEN, Family.BROWNIAN)) for (i,) in local)
-    if not smooth or not 0 < n_columns < smooth[0].rows.n / ROWS_PER_COLUMN:
-        return smooth
-    data.chosen.update(local)
-    rough = [model_of(model.rows, model.basis.terms) for model in smooth]
-    if sum(b.posterior.log_evidence - a.posterior.log_evidence for a, b in zip(smooth, rough, strict=True)) > 0.0:
-        return rough
-    for term in local:
-        del data.chosen[term]
-    return smooth
-
-
-def _searched_and_fitted(task: _Task, data: Data) -> tuple[tuple[Structure, ...], Fit, list[RowSums]]:
-    """What was found for every latent function, the fit of all their terms, and the rows that it is of."""
+def _searched_and_fitted(task: _Task, data: Data) -> tuple[Data, tuple[Structure, ...], Fit, list[RowSums]]:
+    """The data, what was found for every latent function, the fit of all their terms, and the rows that it is of."""
     if data.are_many:
         task.report("testing inputs and their pairs, for all classes together")
         structures, fit = fit_together(data, task.asked, tuple(data.mains) if task.mains is Mains.ALL else ())
-        return structures, fit, data.rows(fit.f, fit.variance)
+        return data, structures, fit, data.rows(fit.f, fit.variance)
     start = _started(task, data)
-    structures, fit, rows = _searched_from(task, data, _with_families(task, data, start), start)
-    return all_tested(data, structures, fit), fit, rows
+    data, rows = _with_families(task, data, start)
+    structures, fit, rows = _searched_from(task, data, rows, start)
+    return data, all_tested(data, structures, fit), fit, rows
+
+
+def _first_terms(data: Data, start: _Start) -> Sequence[Term]:
+    """The terms that a search begins with: of rows in groups all main effects, where rows are enough.
+
+    What the model lacks goes together in groups as noise does, and would hide what is there.
+    """
+    is_enough = len(start.f) >= ROWS_PER_MAIN[0] * len(data.mains)
+    return start.terms if data.groups is None or not is_enough else tuple(data.mains)
 
 
 def _searched_from(
@@ -269,7 +318,7 @@ def _searched_from(
     """The same from a first fit."""
     asked, p = task.asked._replace(base=start.stay), len(data.mains)
     task.report(f"testing {p:,} inputs and their {math.comb(p, 2):,} pairs" if asked.terms is None else "testing terms")
-    structures, basis, models = searched(rows, asked._replace(start=start.terms))
+    structures, basis, models = searched(rows, asked._replace(start=_first_terms(data, start)))
     task.report(f"fitting {len(basis.terms)} terms")
     basis, models = settled(basis, rows, models)
     fit = Fit(basis, start.f, start.variance, models)
@@ -303,21 +352,44 @@ def _concluded(
     if task.shapes:
         task.report("drawing functions that have their shape")
         terms = _with_shapes(task, terms, rng)
-    mean, variance = terms.moments(task.x)
+    terms = terms._replace(joint=_joint(task, data, terms, fit.basis, rows))
+    # of rows of the fit, where six digits of a variance are enough
+    mean, variance = terms.moments(task.x, np.float32)
     conditional = variance if task.shapes or fit.basis.n_columns > most else at_rows(data, fit.models)[1]
     without = left_out(mean, variance, conditional, task.working.responses(mean, variance), noise, task.weight)
-    noise = tuple(float(v) for v in noise)
+    # that of a new row, of a group that nobody knows
+    noise = tuple(float(v) * (1.0 if data.mixing is None else data.mixing.marginal) for v in noise)
     likelihood = task.working.likelihood(list(noise))
     return Additive(terms, likelihood, structures, maximal(fit.basis.terms), noise, without), variance
 
 
+def _joint(task: _Task, data: Data, terms: SumOfTerms, basis: Basis, rows: list[RowSums]) -> Joint:
+    """How the columns go together over all rows; where their weights are not those of the fit, over those in memory."""
+    if data.is_gaussian and data.mixing is None:
+        products = rows[0].products(basis)
+        gram = products.gram / products.n + np.outer(products.mean_phi, products.mean_phi)
+        gram = np.block([[np.ones((1, 1)), products.mean_phi[None]], [products.mean_phi[:, None], gram]])
+        n_rows = products.n
+    else:
+        some = slice(None, None, -(-len(task.x) // MOST_FOR_GRAM))
+        gram, n_rows = gram_of(terms.basis, task.x[some], task.weight[some]), float(task.weight.sum())
+    copula = Copula(task.x, task.weight, [system.n_levels for system in terms.basis.systems], n_rows)
+    joint = shrunk(terms.basis, gram, n_rows, copula, np.stack(terms.means, axis=1))
+    return joint._replace(scatter=Components(terms, joint).scatter(task.x, task.weight, n_rows))
+
+
 def _with_shapes(task: _Task, terms: SumOfTerms, rng: np.random.Generator) -> SumOfTerms:
     """The terms given the shapes: the functions of a location have them, those of a scale do not."""
-    have = tuple(not isinstance(task.working, UnevenNoise) or k % 2 == 0 for k in range(terms.n_outputs))
+    have = tuple(_is_location(task.working, k) for k in range(terms.n_outputs))
     means, roots = list(terms.means), list(terms.roots)
     for k in np.flatnonzero(have):
         means[k], roots[k] = shaped(terms.basis, means[k], roots[k], task.shapes, rng)
     return SumOfTerms(terms.basis, tuple(means), tuple(roots), have)
+
+
+def _is_location(working: Working, k: int) -> bool:
+    """Whether a latent function is a location of y, and not the log of its noise's variance."""
+    return not isinstance(working, UnevenNoise) or k % 2 == 0
 
 
 def _near_shapes(
@@ -329,7 +401,7 @@ def _near_shapes(
         modes = []
         for k, (model, each) in enumerate(zip(models, rows, strict=True)):
             mean, root, _ = posterior_of(fit.basis, model, each, rng, most=0)
-            is_shaped = not isinstance(task.working, UnevenNoise) or k % 2 == 0
+            is_shaped = _is_location(task.working, k)
             modes.append(shaped_mode(fit.basis, mean, root, task.shapes) if is_shaped else mean)
         before, f = f, SumOfTerms(fit.basis, tuple(modes), ()).mean(task.x)
         variance = at_rows(data, models)[1]

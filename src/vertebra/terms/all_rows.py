@@ -6,12 +6,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from vertebra.terms.evidence import TOTAL_DEGREE, Basis, basis_of
-from vertebra.terms.latents import Data, Fit, at_rows, is_at_rest, models_of, moments_at, settled
+from vertebra.terms.latents import LEAST_STEP, Data, Fit, at_rows, is_at_rest, models_of, moments_at, settled
 from vertebra.terms.model import Model, most_columns
 from vertebra.terms.sums import Everything, RowSums, Streamed, centred_on
 
-# The most passes over all rows, where a step goes the whole way. A round number: they end where f rests.
+# The most passes over all rows, where a step goes the whole way; of half steps twice as many. A round number: they end
+# where f rests.
 N_PASSES = 6
+# A step is halved where it moves f by more than this share of the one before. A round number.
+COMES_TO_REST = 0.7
 # Smooth terms have higher degrees from so many rows on, by so much each time they are ten times as many: noise hides
 # less of what polynomials of some degree leave out. With them bands hold with millions of rows.
 MANY_ROWS, DEGREES_A_DECADE = 1e5, 2.5
@@ -79,7 +82,8 @@ class _Passes:
         """The models at the mode of all rows, and their rows: each round is a pass."""
         share, constants = self.data.working.step, self.data.working.start[0].copy()
         rows: list[RowSums] = []
-        for _ in range(math.ceil(N_PASSES / share)):
+        last, passes = math.inf, 0.0
+        while passes < N_PASSES:
             new = self.rows(models, constants)
             if rows:
                 pairs = zip(new, rows, strict=True)
@@ -88,6 +92,11 @@ class _Passes:
             models = models_of(self.basis, rows, models, n_rounds=2, is_last=False)
             constants = np.array([each.mean_y for each in rows])
             f = at_rows(self.data, models)[0]
-            if is_at_rest(float(np.mean(np.abs(f - before))), f, share):
+            moved = float(np.mean(np.abs(f - before)))
+            if is_at_rest(moved, f, share):
                 break
+            # half of the way where a round moves f by nearly as much as the one before it: weights of rows that are
+            # nearly certain go up and down with the variance of f there
+            share = share if moved < COMES_TO_REST * last else max(0.5 * share, LEAST_STEP)
+            last, passes = moved, passes + share
         return models, rows

@@ -6,7 +6,8 @@ of S^{1/2}ΛS^{1/2} and S^{1/2}u, at the best size t and smoothness.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -36,10 +37,13 @@ SIZES = np.geomspace(1e-5, 1e3, 25)
 # worse for it; with 6, abalone (splits 0 and 1).
 SMOOTHER = 3.0
 SMOOTHNESSES = (0.5, 1.0, 2.0, 3.0, 5.0)
+NO_COSTS: Mapping[Term, Mapping[Families, float]] = MappingProxyType({})
 
 
-def choose(models: Sequence[Model | None], terms: Iterable[Term]) -> dict[Term, Families]:
-    """The families of highest evidence of some terms, in the model or not, over all latent functions."""
+def choose(
+    models: Sequence[Model | None], terms: Iterable[Term], costs: Mapping[Term, Mapping[Families, float]] = NO_COSTS
+) -> dict[Term, Families]:
+    """The families of highest evidence, less their costs, of some terms, in the model or not, over all latents."""
     models = [model for model in models if model is not None]
     wanted = {term: _candidates(models[0], term) for term in terms} if models else {}
     single = {term: each[0] for term, each in wanted.items() if len(each) == 1 and len(term) > 1}
@@ -57,7 +61,8 @@ def choose(models: Sequence[Model | None], terms: Iterable[Term]) -> dict[Term, 
             gains[name] += _gain(model, block)
 
     def worth(term: Term, families: Families) -> float:
-        return gains[term, families] + SMOOTHER * sum(family is Family.SMOOTH for family in families) / len(families)
+        lead = SMOOTHER * sum(family is Family.SMOOTH for family in families) / len(families)
+        return gains[term, families] + lead - costs.get(term, {}).get(families, 0.0)
 
     return single | {term: max(each, key=lambda families: worth(term, families)) for term, each in wanted.items()}
 
@@ -67,12 +72,12 @@ def _candidates(model: Model, term: Term) -> list[Families]:
     own = [systems[i].families or (Family.ANY,) for i in term]
     if len(term) == 1:
         return [(family,) for family in own[0]]
-    usual = tuple(usual_families(systems, (i,), chosen)[0] for i in term)
+    usual = usual_families(systems, term, {(i,): chosen[(i,)] for i in term if (i,) in chosen})
     found = [usual_families(systems, term, chosen), usual]
-    for family in Family:
+    for family in (f for f in Family if f is not Family.JUMPS):  # jumps are those of main effects
         found.append(
             tuple(
-                family if family in each else each[-1] if Family.LEVELS in each else u
+                family if family in each else Family.LEVELS if Family.LEVELS in each else u
                 for each, u in zip(own, usual, strict=True)
             )
         )
@@ -88,8 +93,11 @@ def _candidates(model: Model, term: Term) -> list[Families]:
 
 
 def is_filled(rows: RowSums, term: Term) -> bool:
-    """Whether there are rows wherever values of a term's inputs may meet: else smooth functions run away there."""
-    systems = rows.systems
+    """Whether there are rows wherever values of a term's inputs may meet: else smooth functions run away there.
+
+    Rows count by their weights: those of a class that is nearly certain hold no function.
+    """
+    systems, usual = rows.systems, rows.total / max(rows.n, 1)
     sizes = [int(systems[i].cell.max(initial=-1)) + 1 for i in term]
 
     def work(values, _, weight):
@@ -99,7 +107,7 @@ def is_filled(rows: RowSums, term: Term) -> bool:
             near = values[i].left + (values[i].share > 0.5)
             cell = np.where(values[i].special > 0, -1, np.append(systems[i].cell, [-1, -1])[near])
             flat, counted = flat * size + np.maximum(cell, 0), counted & (cell >= 0)
-        return [np.bincount(flat[counted], minlength=math.prod(sizes)).astype(float)]
+        return [np.bincount(flat[counted], weight[counted] / usual, minlength=math.prod(sizes))]
 
     (count,) = rows.source.total(work)
     count = count.reshape(sizes)
@@ -120,7 +128,7 @@ def _block(systems: Sequence[System], term: Term, families: Families) -> Block:
 def _gain(model: Model, block: Block) -> float:
     """The log evidence of the block's term over that of the model without it."""
     systems, scale = model.rows.systems, model.evidence.scale
-    u, information = given_the_rest(model, block, without_own=True)
+    seen = given_the_rest(model, block, without_own=True)
     steps = np.stack([systems[i].cost[block.index[:, axis]] - 1.0 for axis, i in enumerate(block.term)], axis=1)
     offset = np.sum([systems[i].offset[block.index[:, axis]] for axis, i in enumerate(block.term)], axis=0)
     is_link = model.rows.noise_variance is not None
@@ -131,8 +139,8 @@ def _gain(model: Model, block: Block) -> float:
     best = -math.inf
     for alpha in SMOOTHNESSES if steps.any() else (mean,):
         root = np.exp(0.5 * (offset + decay(alpha, steps).sum(axis=1)))
-        values, vectors = np.linalg.eigh(root[:, None] * information * root)
-        values, rotated = np.maximum(values, 0.0), vectors.T @ (root * u)
+        values, vectors = np.linalg.eigh(root[:, None] * seen.information * root)
+        values, rotated = np.maximum(values, 0.0), vectors.T @ (root * seen.u)
         each = 0.5 * np.sum(
             t[:, None] * rotated**2 / (1.0 + t[:, None] * values) - np.log1p(t[:, None] * values), axis=1
         )

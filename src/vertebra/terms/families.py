@@ -3,8 +3,10 @@
 A number is read on a scale that outliers cannot stretch (`scale_of`). On it a family is a process: the functions are
 its principal ones under the marginal, centred and orthonormal, their prior variances its eigenvalues. `SMOOTH` is the
 flat limit of the Gaussian kernel, polynomials, whose variances decay as fast as evidence says; `MATERN` and `BROWNIAN`
-are ever rougher, and local: away from rows they go back to zero. `LEVELS` tells values of a discrete number apart as if
-they had no order. Between two knots functions are lines.
+are ever rougher, and local: away from rows they go back to zero; `JUMPS` is Brownian motion whose rate was learned
+along the scale (`jumps`). `LEVELS` tells values of a discrete number apart as if they had no order. `CYCLIC` are sines
+and cosines, smooth as polynomials are, where the last of such values comes before the first: hours, weekdays, months.
+Between two knots functions are lines.
 """
 
 import enum
@@ -12,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.linalg import LinAlgError, eigh
 
 from vertebra.tables.profile import at_equal_ranks
 
@@ -46,14 +49,19 @@ class Family(enum.IntEnum):
     MATERN32 = 2
     BROWNIAN = 3
     LEVELS = 4
+    CYCLIC = 5
+    JUMPS = 6
 
     @property
     def is_local(self) -> bool:
-        return self in (Family.MATERN, Family.MATERN32, Family.BROWNIAN)
+        return self in (Family.MATERN, Family.MATERN32, Family.BROWNIAN, Family.JUMPS)
 
 
 # Lengths of kernels on a scale of width 2.
 LENGTHS = {Family.MATERN: 0.5, Family.MATERN32: 0.5}
+# Discrete numbers of so many values, all one step apart, may come round: days of the week, months, hours. Evidence
+# decides.
+CYCLES = (7, 12, 24)
 
 
 class Functions(NamedTuple):
@@ -120,30 +128,63 @@ def _inner(value, mass) -> tuple[float, float]:
     return max(float(value.min()), float(low - margin)), min(float(value.max()), float(high + margin))
 
 
+def comes_round(values: Float[np.ndarray, " d"]) -> bool:
+    """Whether the values of a discrete number, in order, may be those of something that comes round."""
+    steps = np.diff(values)
+    return len(values) in CYCLES and bool(np.all(np.abs(steps - steps[0]) < 1e-6 * steps[0]))
+
+
 def functions_of(
-    u: Float[np.ndarray, " g"], m: Float[np.ndarray, " g"], n_rows: int, *, is_discrete: bool
+    u: Float[np.ndarray, " g"],
+    m: Float[np.ndarray, " g"],
+    n_rows: int,
+    *,
+    is_discrete: bool,
+    is_cycle: bool = False,
+    rate: Float[np.ndarray, " h"] | None = None,
 ) -> list[Functions]:
-    """The functions of every family but the smooth one at knots that lie at u and have the mass m."""
+    """The functions of every family but the smooth one at knots that lie at u and have the mass m.
+
+    `rate`: by how much the variance of Brownian motion with jumps grows from each knot to the next.
+    """
     most = min(N_LOCAL, int(np.count_nonzero(m)) - 1, n_rows // ROWS_PER_LOCAL)
     found: list[Functions] = []
     if most >= 2:
         found += [_principal(_covariance(u, family), m, most, family) for family in (*LENGTHS, Family.BROWNIAN)]
         if is_discrete:
             found.append(_principal(np.eye(len(u)), m, len(u) - 1, Family.LEVELS))
+        if is_cycle:
+            found.append(_waves(m))
+        if rate is not None:
+            time = np.append(0.0, np.cumsum(rate))
+            found.append(_principal(np.minimum.outer(time, time), m, most, Family.JUMPS))
     return found
 
 
 def polynomials_at(u: Float[np.ndarray, " g"], m: Float[np.ndarray, " g"], degree: int) -> Functions:
     """Smooth functions at the values of a discrete number, no more than those with rows can tell apart."""
     degree = min(degree, int(np.count_nonzero(m)) - 1)
-    vander = np.polynomial.legendre.legvander(u, degree)
-    upper = np.asarray(np.linalg.qr(np.sqrt(m)[:, None] * vander, mode="r"))
-    # a degree that rounding cannot tell from the lower ones is left out
-    kept = int(np.argmin(np.append(np.abs(np.diag(upper)) > 1e-6, False)))
-    upper = upper[:kept, :kept]
-    table = (vander[:, :kept] @ (np.linalg.inv(upper) * np.sign(np.diag(upper))))[:, 1:]
+    table = _orthonormal(np.polynomial.legendre.legvander(u, degree), m)
     r = table.shape[1]
     return Functions(table, np.arange(1, r + 1), np.zeros(r), np.full(r, Family.SMOOTH))
+
+
+def _waves(m: Float[np.ndarray, " g"]) -> Functions:
+    """cos and sin of 2πjk/g at place k of g that lie evenly on a circle; their degree is j."""
+    angle = 2.0 * np.pi * np.arange(len(m)) / len(m)
+    waves = [wave(j * angle) for j in range(1, len(m) // 2 + 1) for wave in (np.cos, np.sin)]
+    table = _orthonormal(np.stack([np.ones(len(m)), *waves], axis=1), m)
+    r = table.shape[1]
+    return Functions(table, 1 + np.arange(r) // 2, np.zeros(r), np.full(r, Family.CYCLIC))
+
+
+def _orthonormal(functions: Float[np.ndarray, "g k"], m: Float[np.ndarray, " g"]) -> Float[np.ndarray, "g r"]:
+    """Functions made orthonormal under m one after the other, without the first, which is 1."""
+    upper = np.asarray(np.linalg.qr(np.sqrt(m)[:, None] * functions, mode="r"))
+    # one that rounding cannot tell from those before it is left out, and those after it
+    kept = int(np.argmin(np.append(np.abs(np.diag(upper)) > 1e-6, False)))
+    upper = upper[:kept, :kept]
+    return (functions[:, :kept] @ (np.linalg.inv(upper) * np.sign(np.diag(upper))))[:, 1:]
 
 
 def _covariance(u, family: Family) -> Float[np.ndarray, "g g"]:
@@ -170,13 +211,23 @@ def principal(
     covariance: Float[np.ndarray, "g g"], m: Float[np.ndarray, " g"], n_most: int
 ) -> tuple[Float[np.ndarray, "g r"], Float[np.ndarray, " r"]]:
     """Functions of largest variance of a centred process, orthonormal under m, and these variances."""
-    centre = np.eye(len(m)) - m[None, :]
-    centred = centre @ covariance @ centre.T
+    mean = covariance @ m
+    centred = covariance - mean[:, None] - mean[None, :] + m @ mean
     root = np.sqrt(np.maximum(m, 1e-12))
-    values, vectors = np.linalg.eigh(root[:, None] * centred * root[None, :])
+    values, vectors = _largest(root[:, None] * centred * root[None, :], n_most)
     kept = np.argsort(-values)[:n_most]
     kept = kept[values[kept] > ROUNDING * values[kept[0]]] if len(kept) else kept
     vectors = vectors[:, kept] * np.where(vectors[-1, kept] < 0, -1.0, 1.0)
     table = vectors / root[:, None]
     # of functions of very small variance rounding leaves a mean
     return table - m @ table, values[kept]
+
+
+def _largest(a: Float[np.ndarray, "g g"], n: int) -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, "g k"]]:
+    """At least the n largest eigenvalues, ascending, and their vectors: of many knots no others are worked out."""
+    if len(a) > 2 * n:
+        try:
+            return eigh(a, subset_by_index=(len(a) - n, len(a) - 1))
+        except LinAlgError:  # values too close for that algorithm
+            pass
+    return eigh(a, driver="evd")

@@ -23,6 +23,7 @@ from vertebra.terms.families import (
     FEW_BY_VALUE,
     Family,
     Functions,
+    comes_round,
     functions_of,
     knots_of,
     mass_at,
@@ -58,9 +59,12 @@ class At(NamedTuple):
     share: Float[np.ndarray, " n"]  # of the way to the next
     beyond: Float[np.ndarray, " n"]  # what no row has
     special: Int[np.ndarray, " n"]  # 0; at a missing value 1, at a level never seen 2
+    held: Float[np.ndarray, "k n"] | None = None  # all functions, where they are kept
 
     def of(self, places: Int[np.ndarray, " m"], dtype: type = np.float64) -> Float[np.ndarray, "n m"]:
         """Some of the functions."""
+        if self.held is not None:
+            return self.held[places].astype(dtype, copy=False).T
         system, d = self.system, self.smooth.shape[1]
         table = system.whole_table[:, places].astype(dtype)
         values = table[self.left]
@@ -78,7 +82,12 @@ class At(NamedTuple):
         return values
 
     def rows(self, part: slice | Int[np.ndarray, " m"]) -> "At":
-        return At(self.system, *(each[part] for each in self[1:]))
+        numbers = self.smooth[part], self.left[part], self.share[part], self.beyond[part], self.special[part]
+        return At(self.system, *numbers, None if self.held is None else self.held[:, part])
+
+    def kept(self) -> "At":
+        """The same, with the values of all functions kept: for rows that are asked for many times."""
+        return self._replace(held=np.ascontiguousarray(self.of(np.arange(len(self.system.kind))).T))
 
 
 @runtime_checkable
@@ -147,6 +156,11 @@ class System(NamedTuple):
         """The least and the largest value of a number."""
         ends = self.quantiles if len(self.quantiles) else self.knots if len(self.knots) else None
         return (self.low, self.low + self.width) if ends is None else (float(ends[0]), float(ends[-1]))
+
+    @property
+    def places(self) -> Float[np.ndarray, " g"]:
+        """Where the knots of a number lie on its scale, from −1 to 1."""
+        return _coordinate(self.knots, self.low, self.width, self.quantiles)
 
     @property
     def grows(self) -> bool:
@@ -221,16 +235,18 @@ def system_of(
     *,
     degree: int = DEGREE,
     is_tabulated: bool = False,
+    rate: Float[np.ndarray, " h"] | None = None,
 ) -> System:
     """The system of a number, or of the levels of a category, under its weighted marginal.
 
-    `is_tabulated`, all functions of a number are lines from knot to knot, few of them, smooth ones too.
+    `is_tabulated`, all functions of a number are lines from knot to knot, few of them, smooth ones too. With a `rate`
+    from knot to knot it has functions with jumps besides.
     """
     x, weight = x[weight > 0], weight[weight > 0] / weight.sum()
-    return _levels(x, weight, n_levels) if n_levels else _number(x, weight, degree, is_tabulated)
+    return _levels(x, weight, n_levels) if n_levels else _number(x, weight, degree, is_tabulated, rate)
 
 
-def _number(x, weight, degree: int, is_tabulated: bool) -> System:
+def _number(x, weight, degree: int, is_tabulated: bool, rate: Float[np.ndarray, " h"] | None) -> System:
     """Functions of a number, and one that tells its missing values apart; without any value it is a constant."""
     if np.isnan(x).all():
         x, weight = np.zeros(1), np.ones(1)
@@ -247,7 +263,8 @@ def _number(x, weight, degree: int, is_tabulated: bool) -> System:
         knots = knots_of(value, mass, distinct, *((FEW_BY_RANK, FEW_BY_VALUE) if is_tabulated else ()))
         m, u = mass_at(knots, value, mass), _coordinate(knots, low, width, quantiles)
         cell = _cells(u)
-        tables = functions_of(u, m, len(value), is_discrete=is_discrete)
+        is_cycle = is_discrete and not is_tabulated and comes_round(distinct)
+        tables = functions_of(u, m, len(value), is_discrete=is_discrete, is_cycle=is_cycle, rate=rate)
         if is_discrete or is_tabulated:
             tables = [polynomials_at(u, m, degree), *tables]
         else:
@@ -381,10 +398,14 @@ def products(
 
 
 def usual_families(systems: Sequence[System], term: Term, chosen: Mapping[Term, Families]) -> Families:
-    """What was chosen for a term; else for its main effects; else the smoothest."""
+    """What was chosen for a term; else for its main effects; else the smoothest.
+
+    Jumps are those of main effects: interactions have Brownian motion there.
+    """
     if term in chosen:
         return chosen[term]
-    return tuple(chosen[(i,)][0] if (i,) in chosen else (systems[i].families or (Family.ANY,))[0] for i in term)
+    own = (chosen[(i,)][0] if (i,) in chosen else (systems[i].families or (Family.ANY,))[0] for i in term)
+    return tuple(Family.BROWNIAN if family is Family.JUMPS else family for family in own)
 
 
 def columns(

@@ -46,7 +46,7 @@ class Model(NamedTuple):
     @property
     def freedom(self) -> float:
         """Rows less what the fit used: the degrees of freedom of the noise."""
-        return max(self.rows.total - 1.0 - float(self.known.sum()), 1.0)
+        return max(self.rows.count - 1.0 - float(self.known.sum()), 1.0)
 
     def at(self, values: Values) -> Float[np.ndarray, " n"]:
         """The fit at rows given by the values of their functions."""

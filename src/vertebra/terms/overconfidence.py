@@ -15,8 +15,8 @@ from vertebra.terms.sum_of_terms import SumOfTerms
 # A fit is checked where the mean leverage of its rows is larger, unless there are too few to leave some out. Round
 # numbers.
 MUCH_LEVERAGE, ROWS_TO_CHECK = 0.1, 60
-# Folds that are left out in turn; of many rows one is enough, which tells the factor to 2 %: √(2/1000)/2.
-N_FOLDS, ROWS_FOR_ONE_FOLD = 3, 3000
+# Folds that are left out in turn; of many rows one is enough, which tells the factor to 3.5 %: √(2/400)/2.
+N_FOLDS, ROWS_FOR_ONE_FOLD = 3, 1200
 # By what share variances are usually too small, the sd of a prior, and at most.
 USUAL_EXCESS, MOST_EXCESS = 0.2, 3.0
 

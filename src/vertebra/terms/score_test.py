@@ -3,22 +3,26 @@
 A term T is tested by its products of low degree, weighted towards smooth ones. Given the terms already in, with
 y ~ N(0, V), V = σ²I + ΦSΦᵀ, their score u = Cᵀ V⁻¹ y is N(0, Λ) if T is not there, Λ = CᵀV⁻¹C, and Q = uᵀWu a sum of
 χ² variables whose tail is the p-value. All candidates are tested, so that no data need be set aside for it.
+
+That Λ is the variance of u is a belief about noise. Where it makes a term look real, the variance is taken from the
+rows themselves as well (`sandwich`), and the larger p-value stands: noise that is uneven, heavy, or dependent in
+groups, and products that the model lacks, are then not taken for terms.
 """
 
 import math
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import brentq
-from scipy.special import log_ndtr, logsumexp
+from scipy.special import softmax
 
+from vertebra.terms.chi_squares import TINY, chi_square_tail, chi_square_tails
 from vertebra.terms.evidence import Block, places_of
 from vertebra.terms.functions import SEEN, products, usual_families
 from vertebra.terms.model import Model
-from vertebra.terms.structure import Score
-from vertebra.terms.sums import RowSums
+from vertebra.terms.sandwich import Against, sandwiches
+from vertebra.terms.structure import Score, Size
+from vertebra.terms.sums import Held, RowSums
 from vertebra.terms.term import Term
 
 # The highest total degree of the products that a test looks at, by order: low, so that its power is not spread thin.
@@ -31,16 +35,24 @@ MAX_TESTS = 300
 INPUTS_AT_ONCE = 300
 # Products of each term that the joint test of many looks at.
 N_JOINT = 4
+# Tests of at most so many products are worked out together: matrices filled up to these sizes.
+WIDTHS = (4, 8, 16, TEST_COLUMNS)
 # Eigenvalues of the information that are smaller beside the largest are rounding.
 ROUNDING = 1e-9
 # Sizes τ² that a Bayes factor averages over, in units of what one can just see, 1/λ, and how many of them.
 SMALLEST, LARGEST, N_SIZES = 1.0, 1e4, 13
-# No number is 0 that is divided by.
-TINY = 1e-300
+# Up to this p-value a test is made again with the variance that the rows themselves show. Above it nobody takes a term
+# for real.
+LOOKS_REAL = 0.05
+# Sizes of a term that are compared for its limits, and draws of its functions. Round numbers.
+N_STRENGTHS, N_SIZE_DRAWS = 40, 400
 
 
-def score_tests(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
-    """The test of each term that is not in the model; of very many inputs or pairs, of those of largest score."""
+def score_tests(model: Model, terms: Sequence[Term], *, trusts_noise: bool = False) -> dict[Term, Score]:
+    """The test of each term that is not in the model; of very many inputs or pairs, of those of largest score.
+
+    With `trusts_noise` rows are taken to vary as they are assumed to, whatever they show.
+    """
     if len(terms) > MAX_TESTS and len(terms[0]) == 1:
         energy = _energies(model, sorted(i for (i,) in terms))
         terms = sorted(terms, key=lambda t: -energy[t[0]])[:MAX_TESTS]
@@ -48,7 +60,48 @@ def score_tests(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
         inputs = sorted({i for term in terms for i in term})
         terms = largest_scores(model, inputs, MAX_TESTS, wanted=terms)
     blocks = [block_tested(model.rows, term) for term in terms]
-    return dict(zip(terms, _scores(model, blocks), strict=True))
+    return dict(zip(terms, _scores(model, blocks, trusts_noise=trusts_noise), strict=True))
+
+
+def with_sizes(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
+    """The tests of terms that are not in the model, with how strong each may be."""
+    found = score_tests(model, terms) if terms else {}
+    blocks = [block for t in found if len((block := block_tested(model.rows, t)).index)]
+    seen = [given_the_rest(model, block, without_own=False) for block in blocks]
+    variances = [each.information for each in seen]
+    if _in_doubt(model) is not None:
+        variances, _ = sandwiches(model, [[block] for block in blocks], seen)
+    for block, each, variance in zip(blocks, seen, variances, strict=True):
+        found[block.term] = found[block.term]._replace(size=_size(model, block, each, variance))
+    return found
+
+
+def _size(model: Model, block: Block, seen: Against, variance: Float[np.ndarray, "m m"]) -> Size:
+    """The sd of f_T = Cβ given u ~ N(Λβ, Λ), β ~ N(0, τ²W), with every size τ as likely as another beforehand.
+
+    A prior that is flat in a strength makes its upper limit hold where nothing was seen. Where rows show u to have a
+    larger `variance` than Λ, they count for as many fewer.
+    """
+    smooth = _smoothness(model, block)
+    inflation = max(float(smooth**2 @ np.diag(variance)) / max(float(smooth**2 @ np.diag(seen.information)), TINY), 1.0)
+    information, u = seen.information / inflation, seen.u / inflation
+    values, vectors = np.linalg.eigh(smooth[:, None] * information * smooth)
+    values, rotated = np.maximum(values, 0.0), vectors.T @ (smooth * u)
+    largest = max(float(values.max()), TINY)
+    # where the likelihood of a size has long fallen: beyond what is seen by many standard errors
+    furthest = 2.0 * math.sqrt(float(np.sum((rotated / (values + 0.1 * largest)) ** 2))) + 8.0 / math.sqrt(largest)
+    sizes = (np.arange(N_STRENGTHS) + 0.5) / N_STRENGTHS * furthest
+    shrunk = 1.0 / (values + 1.0 / sizes[:, None] ** 2)
+    log_weight = 0.5 * np.sum(rotated**2 * shrunk - np.log1p(sizes[:, None] ** 2 * values), axis=1)
+    draws = np.random.default_rng(0).standard_normal((N_SIZE_DRAWS, len(values)))
+    share = np.cumsum(softmax(log_weight))
+    chosen = np.searchsorted(share, (np.arange(N_SIZE_DRAWS) + 0.5) / N_SIZE_DRAWS * share[-1])
+    variance = shrunk[chosen]
+    beta = (variance * rotated + np.sqrt(variance) * draws) @ (smooth[:, None] * vectors).T
+    gram = model.rows.gram([block], [block]) / model.rows.count
+    strength = np.sqrt(np.maximum(np.sum(beta @ gram * beta, axis=1), 0.0))
+    lower, upper = np.quantile(strength, [0.025, 0.95])
+    return Size(float(strength.mean()), float(strength.std()), float(lower), float(upper))
 
 
 def own_score_tests(model: Model, terms: Sequence[Term] | None = None) -> dict[Term, Score]:
@@ -58,12 +111,32 @@ def own_score_tests(model: Model, terms: Sequence[Term] | None = None) -> dict[T
     return dict(zip(terms, _scores(model, blocks, without_own=True), strict=True))
 
 
-def _scores(model: Model, blocks: Sequence[Block], *, without_own: bool = False) -> list[Score]:
+def _scores(
+    model: Model, blocks: Sequence[Block], *, without_own: bool = False, trusts_noise: bool = False
+) -> list[Score]:
     """The tests of some blocks; `without_own` against the model without the term that a block is of."""
     model.rows.learn_squares(blocks)
     model.rows.learn_products(blocks, model.basis.blocks)
-    freedom = _freedom(model)
-    return [_score_test(model, block, freedom, without_own) for block in blocks]
+    seen = [given_the_rest(model, block, without_own=without_own) for block in blocks]
+    us = [each.u for each in seen]
+    found = _tested(model, blocks, us, [each.information for each in seen], _freedom(model))
+    held, real = _in_doubt(model), [k for k, s in enumerate(found) if s.p_value < LOOKS_REAL]
+    if held is None or not real or trusts_noise:
+        return found
+    some, theirs = [blocks[k] for k in real], [seen[k] for k in real]
+    if not without_own:
+        theirs = [each._replace(shrunk=_shrunk(model, b, each)) for b, each in zip(some, theirs, strict=True)]
+    variances, n_parts = sandwiches(model, [[block] for block in some], theirs)
+    again = _tested(model, some, [us[k] for k in real], variances, _freedom_of(held, n_parts))
+    for k, other in zip(real, again, strict=True):
+        found[k] = max(found[k], other, key=lambda s: s.p_value)
+    return found
+
+
+def _in_doubt(model: Model) -> Held | None:
+    """The rows, if they are in memory and may vary by more, or less, than they are assumed to."""
+    source = model.rows.source
+    return source if isinstance(source, Held) and not source.vary_as_said else None
 
 
 def _freedom(model: Model) -> float:
@@ -71,26 +144,64 @@ def _freedom(model: Model) -> float:
     return math.inf if model.rows.noise_variance is not None else model.freedom
 
 
-def _score_test(model: Model, block: Block, freedom: float, without_own: bool) -> Score:
-    """The test of one block, its products weighted towards smooth ones."""
+def _freedom_of(held: Held, n_parts: int) -> float:
+    """The degrees of freedom of a variance taken from the rows: of few groups it is itself uncertain."""
+    return math.inf if held.groups is None else max(n_parts - 1.0, 1.0)
+
+
+def _tested(
+    model: Model,
+    blocks: Sequence[Block],
+    us: Sequence[np.ndarray],
+    variances: Sequence[np.ndarray],
+    freedom: float,
+) -> list[Score]:
+    """The tests of some blocks by their scores and the variances of these, products weighted towards smooth ones.
+
+    Those of about as many products are worked out together.
+    """
+    found = [Score(1.0, 0.0)] * len(blocks)
+    sizes = np.array([len(u) for u in us], dtype=int)
+    for width, less in zip(WIDTHS, (0, *WIDTHS[:-1]), strict=True):
+        places = np.flatnonzero((sizes <= width) & (sizes > less))
+        if not len(places):
+            continue
+        u, variance = np.zeros((len(places), width)), np.zeros((len(places), width, width))
+        for row, k in enumerate(places.tolist()):
+            smooth, m = _smoothness(model, blocks[k]), sizes[k]
+            u[row, :m] = smooth * us[k]
+            variance[row, :m, :m] = smooth[:, None] * (0.5 * (variances[k] + variances[k].T)) * smooth
+        values, vectors = np.linalg.eigh(variance)
+        real = values > ROUNDING * np.maximum(values.max(axis=1), TINY)[:, None]
+        values = np.where(real, values, 0.0)
+        rotated = np.where(real, np.einsum("kij,ki->kj", vectors, u), 0.0)
+        p_values = chi_square_tails(values, np.sum(rotated**2, axis=1), freedom)
+        factors = _log_bayes_factors(values, rotated)
+        for row, k in enumerate(places.tolist()):
+            found[k] = Score(float(p_values[row]), float(factors[row]))
+    return found
+
+
+def _smoothness(model: Model, block: Block) -> Float[np.ndarray, " m"]:
+    """W^{1/2}, the weights of a test's products."""
     systems = model.rows.systems
     cost = np.sum([systems[i].cost[block.index[:, axis]] - 1.0 for axis, i in enumerate(block.term)], axis=0)
     offset = np.sum([systems[i].offset[block.index[:, axis]] for axis, i in enumerate(block.term)], axis=0)
-    smooth = np.exp(0.5 * (offset - cost))  # W^{1/2}
-    u, information = given_the_rest(model, block, without_own=without_own)
-    u, information = smooth * u, smooth[:, None] * information * smooth
-    values, vectors = np.linalg.eigh(0.5 * (information + information.T))
-    real = values > ROUNDING * max(values.max(initial=0.0), TINY)
-    values, rotated = values[real], (vectors.T @ u)[real]
-    if not len(values):
-        return Score(1.0, 0.0)
-    p_value = chi_square_tail(values, float(rotated @ rotated), freedom)
-    return Score(p_value, _log_bayes_factor(values, rotated))
+    return np.exp(0.5 * (offset - cost))
 
 
-def given_the_rest(
-    model: Model, block: Block, *, without_own: bool
-) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, "m m"]]:
+def _shrunk(model: Model, block: Block, seen: Against) -> Float[np.ndarray, "m m"]:
+    """(Λ + (τ²W)⁻¹)⁻¹, the variance of the block's coefficients, the mean over sizes τ² by their evidence."""
+    smooth = _smoothness(model, block)
+    values, vectors = np.linalg.eigh(smooth[:, None] * seen.information * smooth)
+    values, rotated = np.maximum(values, 0.0), vectors.T @ (smooth * seen.u)
+    (sizes,), (each,) = _evidences(values[None], rotated[None])
+    variance = softmax(each) @ (sizes[:, None] / (1.0 + sizes[:, None] * values))
+    scaled = smooth[:, None] * vectors
+    return (scaled * variance) @ scaled.T
+
+
+def given_the_rest(model: Model, block: Block, *, without_own: bool) -> Against:
     """u = Cᵀ V⁻¹ y and its variance Λ, from products: V⁻¹ = (I − ΦΣΦᵀ/σ²)/σ².
 
     `without_own`, a term of the model is seen against the others: their posterior is that given v_T = 0.
@@ -106,22 +217,33 @@ def given_the_rest(
         beside[:, out] = 0.0
     explained = beside @ posterior.root
     u = rows.cross([block]) / variance - beside @ posterior.mean
-    information = own - explained @ explained.T
+    information, by_root = own - explained @ explained.T, explained
     if out.any():
         root = posterior.root[out] / posterior.prior_sd[out, None]
         shared = np.linalg.solve(root @ root.T, root @ explained.T)
         information = information + (explained @ root.T) @ shared
         u = u + shared.T @ (posterior.mean[out] / posterior.prior_sd[out])
-    return u, information
+        by_root = explained - shared.T @ root
+    # B = ΣΦᵀC/σ²
+    return Against(u, information, posterior.root @ by_root.T)
 
 
-def _log_bayes_factor(values: Float[np.ndarray, " k"], rotated: Float[np.ndarray, " k"]) -> float:
+def _log_bayes_factors(values: Float[np.ndarray, "n k"], rotated: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
     """log p(u | T is there)/p(u | not), its size τ² averaged over sizes from what one can just see upwards."""
-    # u ~ N(0, λ) or N(0, λ + τ²λ²)
-    sizes = np.geomspace(SMALLEST, LARGEST, N_SIZES) / values.max()
-    gains = sizes[:, None] * values
-    each = 0.5 * np.sum(rotated**2 / values * gains / (1.0 + gains) - np.log1p(gains), axis=1)
-    return float(cast(float, logsumexp(each)) - math.log(len(sizes)))
+    _, each = _evidences(values, rotated)
+    highest = each.max(axis=1)
+    return highest + np.log(np.mean(np.exp(each - highest[:, None]), axis=1))
+
+
+def _evidences(
+    values: Float[np.ndarray, "n k"], rotated: Float[np.ndarray, "n k"]
+) -> tuple[Float[np.ndarray, "n sizes"], Float[np.ndarray, "n sizes"]]:
+    """Sizes τ², and log p(u | T is there, of this size)/p(u | not): u ~ N(0, λ) or N(0, λ + τ²λ²)."""
+    sizes = np.geomspace(SMALLEST, LARGEST, N_SIZES) / np.maximum(values.max(axis=1, initial=0.0), TINY)[:, None]
+    gains = sizes[:, :, None] * values[:, None]
+    # r²/λ · τ²λ/(1 + τ²λ)
+    gained = (rotated**2)[:, None] * sizes[:, :, None] / (1.0 + gains) - np.log1p(gains)
+    return sizes, 0.5 * np.sum(gained, axis=2)
 
 
 def joint_p_value(model: Model, terms: Sequence[Term]) -> float:
@@ -137,20 +259,29 @@ def joint_p_value(model: Model, terms: Sequence[Term]) -> float:
     scale = np.ones(len(u))
     for own in places_of(blocks):
         scale[own] = 1.0 / math.sqrt(max(float(np.trace(information[own, own])), TINY))
-    values = np.linalg.eigvalsh(scale[:, None] * information * scale)
-    values = values[values > ROUNDING * values.max(initial=0.0)]
-    if not len(values):
-        return 1.0
-    return chi_square_tail(values, float(np.sum((scale * u) ** 2)), _freedom(model))
+
+    def p_value_with(variance: Float[np.ndarray, "m m"], freedom: float) -> float:
+        values = np.linalg.eigvalsh(scale[:, None] * variance * scale)
+        values = values[values > ROUNDING * values.max(initial=0.0)]
+        return chi_square_tail(values, float(np.sum((scale * u) ** 2)), freedom) if len(values) else 1.0
+
+    p_value = p_value_with(information, _freedom(model))
+    if p_value < LOOKS_REAL and (held := _in_doubt(model)) is not None:
+        seen = Against(u, information, posterior.root @ explained.T)
+        (variance,), n_parts = sandwiches(model, [blocks], [seen])
+        p_value = max(p_value, p_value_with(variance, _freedom_of(held, n_parts)))
+    return p_value
 
 
 def block_tested(rows: RowSums, term: Term) -> Block:
     """The products of a term that its test looks at."""
     systems = rows.systems
     families = usual_families(systems, term, rows.chosen)
-    index = products(systems, term, families, TEST_DEGREE.get(len(term), len(term) + 1), TEST_COLUMNS)
-    seen = np.all([systems[i].kind[index[:, axis]] == SEEN for axis, i in enumerate(term)], axis=0)
-    return Block(term, index[seen])
+    if (term, families) not in rows.tested:
+        index = products(systems, term, families, TEST_DEGREE.get(len(term), len(term) + 1), TEST_COLUMNS)
+        seen = np.all([systems[i].kind[index[:, axis]] == SEEN for axis, i in enumerate(term)], axis=0)
+        rows.tested[term, families] = Block(term, index[seen])
+    return rows.tested[term, families]
 
 
 def largest_scores(model: Model, inputs: Sequence[int], n: int, wanted: Sequence[Term] | None = None) -> list[Term]:
@@ -222,28 +353,3 @@ def _energies(model: Model, inputs: Sequence[int]) -> dict[int, float]:
         smooth = np.exp(rows.systems[i].offset[own] - rows.systems[i].cost[own])
         found[i] = float(smooth @ sums[a:b] ** 2 / smooth.sum())
     return found
-
-
-def chi_square_tail(weights: Float[np.ndarray, " k"], q: float, freedom: float = math.inf) -> float:
-    """P(Σ_k weights_k χ²_1 > q · χ²_freedom/freedom) by the saddlepoint of Lugannani & Rice."""
-    if q <= 0.0:
-        return 1.0
-    a, d, x = weights / q, np.ones(len(weights)), 1.0
-    if math.isfinite(freedom):
-        a, d, x = np.append(a, -1.0 / freedom), np.append(d, freedom), 0.0
-
-    def slope(z):
-        return np.sum(d * a / (1.0 - 2.0 * a * z)) - x
-
-    top = 0.5 / a.max()
-    bottom = 0.5 / a.min() if a.min() < 0 else -1e8 * top
-    if abs(slope(0.0)) < 1e-6 * np.sqrt(np.sum(d * a**2)):
-        return 0.5
-    inside = (0.0, top * (1.0 - 1e-12)) if slope(0.0) < 0 else (bottom * (1.0 - 1e-12), 0.0)
-    if slope(inside[0]) * slope(inside[1]) > 0:
-        return 1.0 if slope(0.0) > 0 else 0.0
-    z = cast(float, brentq(slope, *inside, xtol=1e-14 * top, rtol=np.float64(1e-12)))
-    k = -0.5 * np.sum(d * np.log1p(-2.0 * a * z))
-    w = math.copysign(math.sqrt(max(2.0 * (z * x - k), TINY)), z)
-    v = z * math.sqrt(np.sum(2.0 * d * a**2 / (1.0 - 2.0 * a * z) ** 2))
-    return float(np.exp(log_ndtr(-(w + math.log(v / w) / w))))

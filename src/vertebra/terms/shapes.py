@@ -45,7 +45,6 @@ class Shaped(NamedTuple):
 class _Steps(NamedTuple):
     """How f steps from knot to knot of one input: its own part, and what groups of other inputs add at their places."""
 
-    input: int
     sign: int
     own: Float[np.ndarray, "k m"]  # of the main effect
     groups: list["_Group"]
@@ -180,7 +179,7 @@ def _steps(basis: Basis, i: int, sign: int) -> _Steps:
         else:
             shared.append((block, np.arange(place.start, place.stop), step))
     groups = [_group(basis.systems, i, shared, others) for others in _connected([b.term for b, *_ in shared], i)]
-    return _Steps(i, sign, own, groups)
+    return _Steps(sign, own, groups)
 
 
 def _connected(terms: Sequence[Term], i: int) -> list[set[int]]:

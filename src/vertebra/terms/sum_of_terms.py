@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from vertebra.machine.threads import cores, results
 from vertebra.terms.evidence import Basis
 from vertebra.terms.functions import columns
+from vertebra.terms.joint import Joint
 from vertebra.terms.linear import LinearTerms, Weights
 from vertebra.terms.term import Term, subsets
 
@@ -43,6 +44,7 @@ class SumOfTerms(NamedTuple):
     means: tuple[Float[np.ndarray, " m1"], ...]
     roots: tuple[Float[np.ndarray, "m1 k"], ...]
     are_draws: tuple[bool, ...] = ()  # output by output; none where all are Gaussian
+    joint: Joint | None = None  # how its columns go together over the rows; files of 0.1 have none
 
     @property
     def n_outputs(self) -> int:
@@ -71,19 +73,21 @@ class SumOfTerms(NamedTuple):
         return np.concatenate(list(_by_chunks(lambda part: self.features(part) @ weights, x)))
 
     def moments(
-        self, x: Float[np.ndarray, "n p"]
+        self, x: Float[np.ndarray, "n p"], dtype: type = np.float64
     ) -> tuple[Float[np.ndarray, "n outputs"], Float[np.ndarray, "n outputs"]]:
-        """Mean and variance of f."""
-        weights, roots = np.stack(self.means, axis=1), [_without_zeros(root) for root in self.roots]
+        """Mean and variance of f; the variance worked out in `dtype`, of half the digits in half the time."""
+        weights = np.stack(self.means, axis=1)
+        roots = [_without_zeros(root.astype(dtype, copy=False)) for root in self.roots]
 
         def moments(part):
             phi = self.features(part)
+            mean, phi = phi @ weights, phi.astype(dtype, copy=False)
             variance = np.zeros((len(part), len(roots)))
             for k, own in enumerate(roots):
                 for start, part_of_root in own:
                     spread = phi[:, start:] @ part_of_root
                     variance[:, k] += np.einsum("nk,nk->n", spread, spread)
-            return phi @ weights, variance
+            return mean, variance
 
         means, variances = zip(*_by_chunks(moments, x), strict=True)
         return np.concatenate(means), np.concatenate(variances)

@@ -14,12 +14,14 @@ import numpy as np
 from jaxtyping import Float
 
 from vertebra.machine.threads import CHUNK, Sums, added, cores
+from vertebra.terms.dependence import Together
 from vertebra.terms.evidence import Basis, Block, Products, columns_of, places_of
 from vertebra.terms.functions import At, Families, System, Values, columns
 from vertebra.terms.term import Term
 
-# Multiplications from which products of rough functions are in single precision: so many take some tenths of a second.
-MUCH_WORK = 3e8
+# Multiplications from which products of columns are in single precision: so many take some tenths of a second. And rows
+# up to which: its error grows with them, and must stay below the prior's precision.
+MUCH_WORK, ROWS_FOR_SINGLE = 3e8, 100_000
 # Rows from which threads share the work: with fewer, BLAS's own threads do. A round number.
 ROWS_FOR_THREADS = 100_000
 # A response whose sd is so small beside its mean is constant: rounding alone makes 1e-16 of it.
@@ -37,6 +39,7 @@ class Source(Protocol):
     """Rows of one response, wherever they lie. `near` is near the mean of y, so that squares about it keep digits."""
 
     near: float
+    n_rows: int
 
     def total(self, work: Work) -> Sums:
         """What `work` makes of some rows at a time, added up over all of them."""
@@ -44,17 +47,22 @@ class Source(Protocol):
 
 
 class Held:
-    """Rows in memory."""
+    """Rows in memory; each stands for as many as its weight unless `together` says otherwise."""
 
-    def __init__(self, values: Sequence[At], y: Vector, weight: Vector):
-        self.values, self.y, self.weight = values, y, weight
+    def __init__(self, values: Sequence[At], y: Vector, weight: Vector, together: Together | None = None):
+        self.values, self.y, self.weight, self.n_rows = values, y, weight, len(y)
         self.near = float(weight @ y / weight.sum())
+        self.counts, self.groups, self.mixing, self.vary_as_said = Together(weight) if together is None else together
 
     def chunks(self) -> Iterator[tuple[Values, Vector, Vector]]:
         """The values of the functions, y and the weights, some rows at a time."""
-        for start in range(0, len(self.y), CHUNK):
-            part = slice(start, start + CHUNK)
+        for part in self.parts():
             yield [v.rows(part) for v in self.values], self.y[part], self.weight[part]
+
+    def parts(self) -> list[slice]:
+        """Rows that are worked on at once: all of them, where they are to be mixed."""
+        size = CHUNK if self.mixing is None else max(self.n_rows, 1)
+        return [slice(start, start + size) for start in range(0, self.n_rows, size)]
 
     def total(self, work: Work) -> Sums:
         return added(lambda chunk: work(*chunk), self.chunks(), 1 if len(self.y) < ROWS_FOR_THREADS else cores())
@@ -100,6 +108,7 @@ class Streamed:
         respond: Callable[[Values, Float[np.ndarray, "n k"], Vector], tuple[Vector, Vector]],
     ):
         self.systems, self.everything, self.respond = systems, everything, respond
+        self.n_rows = everything.n_rows
 
     def total(self, work: Work) -> Sums:
         def on(x, targets, weight):
@@ -160,6 +169,7 @@ class RowSums:
         self.systems, self.source = tuple(systems), source
         self.chosen: dict[Term, Families] = {} if chosen is None else chosen
         self.noise_variance, self.faint = noise_variance, faint
+        self.tested: dict[tuple[Term, Families], Block] = {}  # what tests of terms look at
         self._means: dict[tuple, np.ndarray] = {}
         self._crosses: dict[tuple, np.ndarray] = {}
         self._grams: dict[tuple, np.ndarray] = {}
@@ -174,28 +184,31 @@ class RowSums:
         weight: Vector,
         noise_variance: float | None = None,
         chosen: dict[Term, Families] | None = None,
+        together: Together | None = None,
     ) -> "RowSums":
         """The sums over rows in memory."""
-        return cls(systems, Held(values, y, weight), noise_variance, chosen)
+        return cls(systems, Held(values, y, weight, together), noise_variance, chosen)
 
     def _summarise(self, blocks: Sequence[Block]) -> None:
         """How many rows there are, y's mean and spread; and in the same pass all products of some blocks."""
         near = self.source.near
 
         def work(values, y, weight):
-            away = y - near
-            facts = [np.count_nonzero(weight > 0), weight.sum(), weight @ away, weight @ away**2]
+            one, away = self.scaled(np.column_stack([np.ones(len(y)), y - near]), weight).T
+            facts = [np.count_nonzero(weight > 0), weight.sum(), one @ one, one @ away, away @ away]
             return [np.array(facts, dtype=np.float64), *self._sums(blocks, blocks, values, y, weight, dtype)]
 
-        dtype = np.float64
+        n_columns = sum(len(b.index) for b in blocks)
+        dtype = self._precision(n_columns * n_columns * self.source.n_rows, self.source.n_rows)
         self._take(blocks, self.source.total(work))
 
     def _take(self, blocks: Sequence[Block], sums: Sums) -> None:
         self._raw, near = sums, self.source.near
         facts, *sums = sums
-        self.n, self.total = int(facts[0]), float(facts[1])
-        self.mean_y = near + float(facts[2]) / self.total
-        self.square = max(float(facts[3] - facts[2] ** 2 / self.total), 0.0)
+        # of rows that depend on each other `total` is how many the constant has of them, which is less
+        self.n, self.count, self.total = int(facts[0]), float(facts[1]), float(facts[2])
+        self.mean_y = near + float(facts[3]) / self.total
+        self.square = max(float(facts[4] - facts[3] ** 2 / self.total), 0.0)
         self._keep(blocks, blocks, *sums)
 
     def between(self, other: "RowSums", share: float, blocks: Sequence[Block]) -> "RowSums":
@@ -218,15 +231,20 @@ class RowSums:
         """Sums over some rows: Σwφ and Σw(y − near)φ of the left blocks, and Σwφφᵀ with the right ones."""
         if not left:
             return []
-        root, away = np.sqrt(weight).astype(dtype), (y - self.source.near).astype(dtype)
-        one = columns_of(left, values, dtype)
-        one *= root[:, None]
-        sums = [root @ one, (root * away) @ one]
+        constant = self.scaled(np.column_stack([np.ones(len(y)), y - self.source.near]).astype(dtype), weight)
+        one = self.scaled(columns_of(left, values, dtype), weight)
+        sums = list(constant.T @ one)
         if not right:
             return sums
         # a product with itself is half the work
-        other = one if left is right else columns_of(right, values, dtype) * root[:, None]
+        other = one if left is right else self.scaled(columns_of(right, values, dtype), weight)
         return [*sums, one.T @ other]
+
+    def scaled(self, columns: np.ndarray, weight: Vector) -> np.ndarray:
+        """Rows times the roots of their weights, mixed where they depend on each other."""
+        columns *= np.sqrt(weight).astype(columns.dtype)[:, None]
+        mixing = self.source.mixing if isinstance(self.source, Held) else None
+        return columns if mixing is None else mixing(columns)
 
     def _keep(self, left: Sequence[Block], right: Sequence[Block], *sums: np.ndarray) -> None:
         """Remembers sums about the means."""
@@ -265,11 +283,13 @@ class RowSums:
             return
         if others is not news:
             self.learn(others)
-        # Rough functions in single precision where there is much to do: its error, over a noise that is not faint, is
-        # far below the prior's precision of 1.
         work = math.prod(sum(len(b.index) for b in side) for side in (news, others)) * self.n
-        dtype = np.float32 if work > MUCH_WORK and not self.faint else np.float64
+        dtype = self._precision(work, self.n)
         self._keep(news, others, *self.source.total(lambda *rows: self._sums(news, others, *rows, dtype=dtype)))
+
+    def _precision(self, work: int, n_rows: int) -> type:
+        """Single where there is much to do: its error, over a noise that is not faint, is far below the prior's 1."""
+        return np.float32 if work > MUCH_WORK and n_rows <= ROWS_FOR_SINGLE and not self.faint else np.float64
 
     def learn_squares(self, blocks: Sequence[Block]) -> None:
         """Works out products of each block with itself alone, where they are not known."""
@@ -279,7 +299,7 @@ class RowSums:
             return
 
         def work(values, _, weight):
-            scaled = [np.sqrt(weight)[:, None] * columns(values, b.term, b.index) for b in new]
+            scaled = [self.scaled(columns(values, b.term, b.index), weight) for b in new]
             return [phi.T @ phi for phi in scaled]
 
         for b, total in zip(new, self.source.total(work), strict=True):
@@ -307,7 +327,7 @@ class RowSums:
             self.gram(basis.blocks, basis.blocks),
             self.cross(basis.blocks),
             self.square,
-            self.total,
+            self.count,
             self.mean(basis.blocks),
             self.mean_y,
             self.noise_variance,

@@ -1,0 +1,380 @@
+"""Effects of correlated inputs: over the rows as they are (`measure="data"`), and over the product of the marginals.
+
+    python experiments/correlated.py bias      # strengths at correlations 0 to 0.99, 300 and 2000 rows
+    python experiments/correlated.py cover     # bands, strengths, shares and false terms at 0.5, 0.8, 0.95
+    python experiments/correlated.py copies    # what stands for what at 0.9, 0.95, 0.99
+    python experiments/correlated.py halves    # strengths on five random halves: diamonds, and a table of our own
+    python experiments/correlated.py figures   # docs/images/effects-strengths.png and effects-where.png
+    python experiments/correlated.py cost      # the time that it takes of a fit, 30 inputs, 50,000 rows
+
+Each writes results/correlated-<study>.csv, goes on where it stopped, and prints a summary. Truths under the joint
+distribution are exact for Gaussian inputs, and else least squares over 200,000 rows on functions of single inputs.
+"""
+
+import argparse
+import pathlib
+import time
+from typing import NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from runner import RESULTS, read, run
+from scipy.special import ndtr
+
+import vertebra as vb
+from vertebra.likelihoods.working_responses import Plain
+from vertebra.terms import additive as room
+from vertebra.terms.components import Components
+from vertebra.terms.joint import Measure, gram_of, projected
+
+RHOS, SIZES, SEEDS = (0.0, 0.2, 0.5, 0.8, 0.95, 0.99), (300, 2000), range(200, 208)
+COVER_RHOS, N_COVER, COVER_SEEDS = (0.5, 0.8, 0.95), 500, range(320, 332)
+N_TRUTH, DEGREE = 200_000, 14
+IMAGES = pathlib.Path(__file__).parents[1] / "docs/images"
+DIAMONDS = pathlib.Path(__file__).parents[1] / "../shared/data/suite/diamonds"
+N_HALF, N_HALVES, SPLIT, STRONGEST = 6000, 5, 3, 10
+BIAS = ("main_0", "main_1", "pair", "true_main_0", "true_main_1", "true_pair", "sd_f")
+# Of near copies: how strong the curve is, and the probability from which a story is said to be possible.
+CURVE, UNDECIDED, COPY_RHOS, COPY_SEEDS = 0.5, 0.05, (0.9, 0.95, 0.99), range(400, 412)
+COPIES = (
+    "curve_together",
+    "curve_right",
+    "curve_wrong",
+    "product_together",
+    "product",
+    "product_listed",
+    "product_said",
+)
+COVER = ("band_main", "band_pair", "strength", "share", "found", "missed", "false_terms")
+
+
+class Bias(NamedTuple):
+    kind: str
+    rho: float
+    n: int
+    seed: int
+    measure: str
+
+
+class Cover(NamedTuple):
+    function: str
+    rho: float
+    seed: int
+
+
+# --- bias -------------------------------------------------------------------------------------------------------------
+
+
+def together(kind: str, rho: float, n: int, seed: int) -> np.ndarray:
+    """Two inputs that go together: Gaussian ones; or the second, without a correlation, by the square of the first."""
+    one, other = np.random.default_rng(seed).standard_normal((2, n))
+    of_one = one if kind == "line" else (one**2 - 1.0) / np.sqrt(2.0)
+    return np.stack([one, rho * of_one + np.sqrt(1.0 - rho**2) * other], axis=1)
+
+
+def true_strengths(kind: str, rho: float) -> list[float]:
+    """Of x0 x1: two main effects and the pair, and the sd of all."""
+    if kind == "line":
+        # x0 x1 − E = ρ/(1 + ρ²) (x0² + x1² − 2) + what is orthogonal to all functions of one of them
+        main, pair = np.sqrt(2.0) * rho / (1.0 + rho**2), (1.0 - rho**2) / np.sqrt(1.0 + rho**2)
+        return [main, main, pair, np.sqrt(1.0 + rho**2)]
+    x = together(kind, rho, N_TRUTH, 0)
+    f = x[:, 0] * x[:, 1]
+    mains = _mains(x, f)
+    return [float(m.std()) for m in (*mains, f - sum(mains), f)]
+
+
+def _mains(x: np.ndarray, f: np.ndarray) -> list[np.ndarray]:
+    """The functions of two inputs that are nearest to f at the rows together."""
+    columns = []
+    for values in x.T:
+        low, high = np.quantile(values, [1e-4, 1.0 - 1e-4])
+        unit = np.clip(2.0 * (values - low) / (high - low) - 1.0, -1.0, 1.0)
+        columns.append(np.polynomial.legendre.legvander(unit, DEGREE)[:, 1:])
+    both = np.concatenate([np.ones((len(x), 1)), *columns], axis=1)
+    found = np.linalg.lstsq(both, f, rcond=None)[0][1:]
+    parts = [c @ v for c, v in zip(columns, np.split(found, 2), strict=True)]
+    return [part - part.mean() for part in parts]
+
+
+def bias(task: Bias) -> dict[str, float]:
+    x = together(task.kind, task.rho, task.n, task.seed)
+    rng = np.random.default_rng([task.seed, 1])
+    y = x[:, 0] * x[:, 1] + 0.3 * rng.standard_normal(task.n)
+    if task.measure == "least squares":
+        found = _unpenalised(x, y)
+    else:
+        model = vb.AdditiveRegressor(clusters=[(0, 1)], random_state=0).fit(x, y)
+        strengths = model.effects(measure=task.measure).set_index("term")["strength"]
+        found = [float(strengths[[term]].item()) for term in (("x0",), ("x1",), ("x0", "x1"))]
+    return dict(zip(BIAS, [*found, *true_strengths(task.kind, task.rho)], strict=True))
+
+
+def _unpenalised(x: np.ndarray, y: np.ndarray) -> list[float]:
+    weight, unit = np.ones(len(x)), y.std()
+    working = Plain(((y - y.mean()) / unit)[:, None], weight)
+    f = room.fit_additive(x, working, weight, rng=np.random.default_rng(0), clusters=[(0, 1)], calibrate=False).terms
+    view = Components(f, projected(f.basis, gram_of(f.basis, x, weight)))
+    squares = view.squares(f.weights(0).draw(500, np.random.default_rng(0)))
+    return [float(unit * np.sqrt(squares[t][0]).mean()) for t in ((0,), (1,), (0, 1))]
+
+
+def say_bias(rows: pd.DataFrame) -> None:
+    for name in ("main_0", "main_1", "pair"):
+        rows[name] = (rows[name] - rows[f"true_{name}"]) / rows["sd_f"]
+    rows["main"] = 0.5 * (rows["main_0"] + rows["main_1"])
+    table = rows.groupby(["kind", "n", "rho", "measure"])[["main", "pair"]].mean().unstack("measure")
+    print("bias of strengths, in sds of f:\n", table.round(3).to_string())
+
+
+# --- coverage ---------------------------------------------------------------------------------------------------------
+
+
+def uniform(rho: float, n: int, seed: int) -> np.ndarray:
+    """Ten inputs, uniform on (0, 1), all correlated alike by a Gaussian copula."""
+    rng = np.random.default_rng(seed)
+    return ndtr(np.sqrt(rho) * rng.standard_normal((n, 1)) + np.sqrt(1.0 - rho) * rng.standard_normal((n, 10)))
+
+
+def curves(name: str) -> dict[int, object]:
+    """Functions of single inputs that are added to 10 sin(πx0x1), or to nothing."""
+    more = {2: lambda v: 20.0 * (v - 0.5) ** 2, 3: lambda v: 10.0 * v, 4: lambda v: 5.0 * v}
+    return more if name == "f1" else {0: lambda v: 6.0 * np.sin(3.0 * v), 1: lambda v: 4.0 * v, **more}
+
+
+def truth(name: str, x: np.ndarray) -> tuple[dict[tuple[int, ...], np.ndarray], np.ndarray]:
+    """The components over these rows, at these rows, and f."""
+    parts = {(i,): own(x[:, i]) for i, own in curves(name).items()}
+    if name == "f1":
+        pair = 10.0 * np.sin(np.pi * x[:, 0] * x[:, 1])
+        mains = _mains(x[:, :2], pair)
+        parts |= {(0,): mains[0], (1,): mains[1], (0, 1): pair - mains[0] - mains[1]}
+    return {t: own - own.mean() for t, own in parts.items()}, sum(parts.values())
+
+
+def cover(task: Cover) -> dict[str, float]:
+    """One fit of 500 rows, noise of sd 1; bands at 200 rows of the same population."""
+    big = uniform(task.rho, N_TRUTH, 7)
+    parts, f = truth(task.function, big)
+    x = uniform(task.rho, N_COVER, task.seed)
+    own = sum(curves(task.function)[i](x[:, i]) for i in curves(task.function))
+    y = own + (10.0 * np.sin(np.pi * x[:, 0] * x[:, 1]) if task.function == "f1" else 0.0)
+    y = y + np.random.default_rng([task.seed, 1]).standard_normal(N_COVER)
+    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, y)
+    table = model.effects()
+    places = {name: tuple(int(each[1:]) for each in name) for name in table["term"]}
+    reported = {places[t] for t, p in zip(table["term"], table["probability"], strict=True) if p > 0.95 and len(t) == 1}
+    reported |= {places[t] for t in model.interactions(0.05)["term"]}
+    inside: dict[str, list[float]] = {name: [] for name in ("band_main", "band_pair", "strength", "share")}
+    rows = np.random.default_rng(0).choice(N_TRUTH, 200, replace=False)
+    variance = f.var()
+    for row in table.itertuples():
+        term = places[row.term]
+        if term not in parts or term not in reported:
+            continue
+        component = parts[term]
+        at = model.model_.x(big[rows])
+        local = model.model_.posterior.curve(term, [at[:, i] for i in term], 0, None, Measure.DATA)
+        unit = model.model_.target.unit(0)
+        away = np.abs(unit * local.mean - component[rows]) <= 1.96 * unit * local.sd
+        inside["band_main" if len(term) == 1 else "band_pair"].append(float(away.mean()))
+        inside["strength"].append(float(row.lower <= component.std() <= row.upper))
+        share = float(np.mean(component * (f - f.mean())) / variance)
+        inside["share"].append(float(row.share_lower <= share <= row.share_upper))
+    means = {name: float(np.mean(values)) if values else np.nan for name, values in inside.items()}
+    n_false = len(reported - set(parts))
+    return means | {"found": len(reported & set(parts)), "missed": len(set(parts) - reported), "false_terms": n_false}
+
+
+def say_cover(rows: pd.DataFrame) -> None:
+    print(rows.groupby(["function", "rho"])[list(COVER)].mean().round(3).to_string())
+
+
+# --- near copies ------------------------------------------------------------------------------------------------------
+
+
+class Copies(NamedTuple):
+    rho: float
+    seed: int
+
+
+def copies(task: Copies) -> dict[str, float]:
+    """x1 nearly copies x0, which acts by a curve; x3 nearly copies x2, and they act as a product; six more are idle."""
+    rng = np.random.default_rng(task.seed)
+    x = rng.standard_normal((N_COVER, 10))
+    for one, other in ((0, 1), (2, 3)):
+        x[:, other] = task.rho * x[:, one] + np.sqrt(1.0 - task.rho**2) * x[:, other]
+    y = CURVE * np.sin(1.5 * x[:, 0]) + x[:, 2] * x[:, 3] + rng.standard_normal(N_COVER)
+    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, y)
+    stories = {frozenset((row.input, row.substitute)): row for row in model.substitutes().itertuples()}
+    curve, pair = stories.get(frozenset(("x0", "x1"))), stories.get(frozenset(("x2", "x3")))
+    is_listed = ("x2", "x3") in set(model.interactions(0.05)["term"])
+    right = np.nan
+    if curve is not None:
+        right = curve.input_alone if curve.input == "x0" else curve.substitute_alone
+    return {
+        "curve_together": np.nan if curve is None else curve.together,
+        "curve_right": right,
+        "curve_wrong": np.nan if curve is None else curve.input_alone + curve.substitute_alone - right,
+        "product_together": np.nan if pair is None else pair.together,
+        "product": np.nan if pair is None else pair.product,
+        "product_listed": float(is_listed),
+        "product_said": float(is_listed or (pair is not None and pair.product > UNDECIDED)),
+    }
+
+
+def say_copies(rows: pd.DataFrame) -> None:
+    print(rows.groupby("rho")[list(COPIES)].mean().round(3).to_string())
+
+
+# --- halves -----------------------------------------------------------------------------------------------------------
+
+
+def own_table(n: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """Six inputs, the first four correlated at 0.95, two of them by a product; noise of a third of f's sd."""
+    rng = np.random.default_rng(11)
+    x = rng.standard_normal((n, 6))
+    x[:, :4] = np.sqrt(0.95) * rng.standard_normal((n, 1)) + np.sqrt(0.05) * x[:, :4]
+    f = x[:, 0] * x[:, 1] + np.tanh(x[:, 2]) + 0.5 * x[:, 4] * x[:, 5] + x[:, 4]
+    frame = pd.DataFrame(x, columns=["a", "b", "c", "d", "e", "g"])
+    return frame, f + f.std() / 3.0 * rng.standard_normal(n)
+
+
+def tables(name: str) -> tuple[pd.DataFrame, np.ndarray]:
+    if name == "own":
+        return own_table(4000)
+    frame = pd.read_csv(DIAMONDS / "data.csv.gz")
+    rows = np.load(DIAMONDS / "splits.npz")["train"][SPLIT]
+    some = np.random.default_rng(0).choice(rows, 2 * N_HALF, replace=False)
+    target = frame.columns[-1]
+    return frame.drop(columns=target).iloc[some].reset_index(drop=True), frame[target].to_numpy(float)[some]
+
+
+def halves(name: str) -> list[dict[str, object]]:
+    x, y = tables(name)
+    found = []
+    for half in range(N_HALVES):
+        some = np.random.default_rng(half).permutation(len(x))[: len(x) // 2]
+        model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x.iloc[some], y[some])
+        sd = float(np.std(model.predict(x.iloc[some])))
+        for measure in ("data", "product"):
+            for row in model.effects(measure=measure).itertuples():
+                own = {
+                    "term": " × ".join(row.term),
+                    "strength": row.strength,
+                    "sd_f": sd,
+                    "probability": row.probability,
+                }
+                found.append({"table": name, "half": half, "measure": measure, **own})
+        print(name, half, "done", flush=True)
+    return found
+
+
+def say_halves(rows: pd.DataFrame) -> None:
+    for (name, measure), own in rows.groupby(["table", "measure"]):
+        strengths = own.pivot(index="term", columns="half", values="strength").fillna(0.0)
+        top = strengths.loc[strengths.mean(axis=1).sort_values(ascending=False).index[:STRONGEST]]
+        varied = top.std(axis=1, ddof=1) / top.mean(axis=1)
+        largest = (own["strength"] / own["sd_f"]).max()
+        print(f"{name}, {measure}: largest strength {largest:.2f} sd of f; sd over halves, as a share of the mean:")
+        print(pd.DataFrame({"mean": top.mean(axis=1), "varies": varied}).round(3).to_string())
+
+
+# --- cost -------------------------------------------------------------------------------------------------------------
+
+
+def cost() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    x = np.sqrt(0.5) * rng.standard_normal((50_000, 1)) + np.sqrt(0.5) * rng.standard_normal((50_000, 30))
+    f = x[:, 0] * x[:, 1] + np.sin(x[:, 2]) + x[:, 3] * x[:, 4] + x[:, 5] ** 2 + x[:, 6]
+    y = f + rng.standard_normal(len(x))
+    spent, before = [], room._joint
+
+    def timed(*given):
+        start = time.perf_counter()
+        result = before(*given)
+        spent.append(time.perf_counter() - start)
+        return result
+
+    room._joint = timed
+    start = time.perf_counter()
+    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, y)
+    whole, start = time.perf_counter() - start, time.perf_counter()
+    model.effects()
+    effects = time.perf_counter() - start
+    room._joint = before
+    return pd.DataFrame([{"fit": whole, "joint": sum(spent), "effects": effects, "n_terms": len(model.effects())}])
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def figures() -> None:
+    """What the documents show: strengths, and the effect of two inputs that go together under both measures."""
+    rows = pd.read_csv(RESULTS / "correlated-bias.csv")
+    rows = rows[(rows["kind"] == "line") & (rows["n"] == min(SIZES))]
+    fig, axes = plt.subplots(1, 2, figsize=(8.8, 3.2), layout="constrained", sharex=True)
+    for ax, name, title in zip(axes, ("main_0", "pair"), ("a main effect", "the pair"), strict=True):
+        own = rows.groupby(["measure", "rho"])[name].mean()
+        for measure, style in (("data", "-"), ("least squares", ":"), ("product", "--")):
+            ax.plot(own[measure].index, own[measure], style, label=measure, lw=1.6)
+        true = rows.groupby("rho")[f"true_{name}"].mean()
+        ax.plot(true.index, true, "o", color="black", ms=4, label="true, over the population")
+        ax.set(xlabel="correlation of x0 and x1", ylabel="strength", title=f"f = x0 x1: {title}")
+    axes[0].legend(frameon=False, fontsize="small")
+    fig.savefig(IMAGES / "effects-strengths.png", dpi=130)
+    x = together("line", 0.95, 1000, 1)
+    y = x[:, 0] * x[:, 1] + 0.3 * np.random.default_rng(2).standard_normal(len(x))
+    model = vb.AdditiveRegressor(clusters=[(0, 1)], random_state=0).fit(x, y)
+    fig, axes = plt.subplots(1, 2, figsize=(8.8, 3.4), layout="constrained")
+    for ax, measure in zip(axes, ("product", "data"), strict=True):
+        table = model.effect(("x0", "x1"), measure=measure)
+        vb.plot.surface(table, ax, everywhere=measure == "product")
+        ax.set_title(measure, loc="left", fontsize="medium")
+    fig.savefig(IMAGES / "effects-where.png", dpi=130)
+
+
+def numbers(rows: pd.DataFrame) -> pd.DataFrame:
+    """What a csv has as text, where it is numbers."""
+    names = [
+        name
+        for name in rows
+        if name not in ("kind", "measure", "function", "device", "python", "vertebra", "jax", "numpy")
+    ]
+    return rows.assign(**{name: rows[name].astype(float) for name in names})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", choices=["bias", "cover", "copies", "halves", "cost", "figures"])
+    study = parser.parse_args().study
+    path = RESULTS / f"correlated-{study}.csv"
+    if study == "bias":
+        kinds = [("line", rho) for rho in RHOS] + [("square", 0.8)]
+        measures = ("data", "product", "least squares")
+        tasks = [Bias(k, r, n, s, m) for (k, r) in kinds for n in SIZES for s in SEEDS for m in measures]
+        run(path, tasks, bias, columns=BIAS, n_processes=1)
+        say_bias(pd.DataFrame(read(path)).pipe(numbers))
+    elif study == "cover":
+        tasks = [Cover(f, r, s) for s in COVER_SEEDS for f in ("f1", "additive") for r in COVER_RHOS]
+        run(path, tasks, cover, columns=COVER, n_processes=1)
+        say_cover(pd.DataFrame(read(path)).pipe(numbers))
+    elif study == "copies":
+        tasks = [Copies(r, s) for s in COPY_SEEDS for r in COPY_RHOS]
+        run(path, tasks, copies, columns=COPIES, n_processes=1)
+        say_copies(pd.DataFrame(read(path)).pipe(numbers))
+    elif study == "halves":
+        rows = [row for name in ("own", "diamonds") for row in halves(name)]
+        pd.DataFrame(rows).to_csv(path, index=False, float_format="%.6g")
+        say_halves(pd.DataFrame(rows))
+    elif study == "figures":
+        figures()
+    else:
+        found = cost()
+        found.to_csv(path, index=False, float_format="%.4g")
+        print(found.to_string())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""The ANOVA under the joint distribution of the rows: components that are hierarchically orthogonal where the data are.
+
+f = Σ_T f_T with E[f_T g_S] = 0 for every S ⊊ T and every g_S in the columns of S (Hooker 2007; Chastaing, Gamboa &
+Prieur 2012). In a basis it is linear: with P_T the regression of the columns of T on those of all S ⊊ T and the
+constant, B_T = Φ_T − Φ_{<T} P_T is what T alone adds, and the coefficients of f in the B_T are a = Ac: from high orders
+down a_T = c_T, then c_{<T} += P_T a_T. So Σ_T B_T a_T = Φc, to rounding, whatever P is.
+
+Regressed on few rows the columns of an interaction overfit: at independence main effects come out of a pure one, of
+size √(columns/n). `shrunk` therefore begins at what a Gaussian copula says of P_T (`copula`), and goes from there to
+the rows as far as the evidence is for it: with D = P_T − P⁰_T ~ N(0, τ²S) the score u = Φᵀe/n, e the interaction by
+itself, is N(GD, Ω/n), Ω = E[φφᵀe²], which is not σ²G: an interaction is largest where its main effects are.
+"""
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import logsumexp
+
+from vertebra.machine.threads import CHUNK
+from vertebra.terms.copula import Copula
+from vertebra.terms.evidence import Basis, root_of
+from vertebra.terms.functions import USUAL_DECAY, columns
+from vertebra.terms.sums import LazyValues
+from vertebra.terms.term import Term
+
+# Eigenvalues of columns of unit variance below this share of the largest are rounding.
+ROUNDING = 1e-8
+# By how much of itself an interaction may be larger over few rows for what a picture of them takes off it, before the
+# rows alone are asked, and what is then added to the variances of the columns. Round numbers.
+MOST_GROWN, RIDGE = 0.1, 1e-3
+# Samples of rows that could have been, by which the picture itself is uncertain: sds of 8 are off by a quarter.
+N_RESAMPLED = 8
+# log τ² that evidence chooses from: from next to nothing to as large as the interaction itself, in steps far finer than
+# it can tell apart. Round numbers.
+LOG_SIZES = np.arange(-16.0, 4.1, 0.5)
+
+
+class Measure(enum.Enum):
+    """What components are averages over: the rows, as they go together; or all combinations of their values."""
+
+    DATA = "data"
+    PRODUCT = "product"
+
+
+class Joint(NamedTuple):
+    """E φφᵀ over the rows, the constant first, and P_T of every block.
+
+    `scatter` is, output by output, a root of the covariance of what other rows from where these came would make of
+    ‖f_T‖², relative to it, for all T, and of Cov(f_T, f), for all T (`components`). `doubt` is, block by block and
+    output by output, a root of the covariance of P_T a_T, without the constant's.
+    """
+
+    gram: Float[np.ndarray, "m1 m1"]
+    lower: tuple[Float[np.ndarray, "_ _"], ...]
+    scatter: tuple[Float[np.ndarray, "t2 t2"], ...] = ()
+    doubt: tuple[Float[np.ndarray, "k _ _"], ...] = ()
+    n_rows: float = math.inf
+
+
+def gram_of(basis: Basis, x: Float[np.ndarray, "n p"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, "m1 m1"]:
+    """E φφᵀ over rows in memory, the constant first."""
+    gram = np.zeros((basis.n_columns + 1, basis.n_columns + 1))
+    for start in range(0, len(x), CHUNK):
+        part = slice(start, start + CHUNK)
+        phi = basis(LazyValues(basis.systems, x[part]))
+        phi = np.concatenate([np.ones((len(phi), 1)), phi], axis=1)
+        gram += phi.T @ (weight[part, None] * phi)
+    return gram / weight.sum()
+
+
+def below(basis: Basis, k: int) -> Int[np.ndarray, " l"]:
+    """The columns, the constant first among all, of the terms inside that of block k."""
+    term = set(basis.blocks[k].term)
+    inside = [np.zeros(1, dtype=int)]
+    for block, place in zip(basis.blocks, basis.slices, strict=True):
+        if set(block.term) < term:
+            inside.append(np.arange(place.start, place.stop) + 1)
+    return np.concatenate(inside)
+
+
+def descending(basis: Basis) -> list[int]:
+    """The blocks, higher orders first."""
+    return sorted(range(len(basis.blocks)), key=lambda k: -len(basis.blocks[k].term))
+
+
+def raised(
+    basis: Basis, lower: Sequence[Float[np.ndarray, "_ _"]], c: Float[np.ndarray, "m1 k"], *, above: Term = ()
+) -> Float[np.ndarray, "m1 k"]:
+    """a = Ac, of several c side by side: the coefficients of f in what each term alone adds.
+
+    Only of a term and those that hold it, if one is given: what its own coefficients need.
+    """
+    a, slices = np.array(c), basis.slices
+    for k in descending(basis):
+        if set(above) <= set(basis.terms[k]):
+            a[below(basis, k)] += lower[k] @ a[slices[k].start + 1 : slices[k].stop + 1]
+    return a
+
+
+def projected(basis: Basis, gram: Float[np.ndarray, "m1 m1"]) -> Joint:
+    """Components that are orthogonal over the rows themselves, whatever the rows are too few for."""
+    lower = []
+    for k, place in enumerate(basis.slices):
+        inside, own = below(basis, k), np.arange(place.start, place.stop) + 1
+        lower.append(_regression(_centred(gram, inside[1:], inside[1:]), _centred(gram, inside[1:], own)))
+    return _with_constants(basis, gram, lower)
+
+
+def shrunk(
+    basis: Basis, gram: Float[np.ndarray, "m1 m1"], n_rows: float, copula: Copula, means: Float[np.ndarray, "m1 k"]
+) -> Joint:
+    """The same as far as so many rows can tell it from a Gaussian copula; `means` are c of every output."""
+    lower: list[Float[np.ndarray, "_ _"]] = [np.zeros((0, len(block.index))) for block in basis.blocks]
+    doubt: list[Float[np.ndarray, "k _ _"]] = [np.zeros((means.shape[1], 0, 0)) for _ in basis.blocks]
+    a, rng = np.array(means), np.random.default_rng(0)
+    others = [copula.resampled(rng) for _ in range(N_RESAMPLED)]
+    for k in descending(basis):
+        place = basis.slices[k]
+        inside, own = below(basis, k), np.arange(place.start, place.stop) + 1
+        if len(inside) > 1:
+            inner, across = _centred(gram, inside[1:], inside[1:]), _centred(gram, inside[1:], own)
+            lower[k], doubt[k] = _shrunk(basis, k, inner, across, n_rows, copula, others, a[own])
+            if _grows(_centred(gram, own, own), inner, across, lower[k], a[own]):
+                # rows know nothing of this picture: where most values are one, points of it miss the others
+                ridge = inner + np.diag(RIDGE * np.maximum(np.diag(inner), 1e-300))
+                lower[k], doubt[k] = np.linalg.solve(ridge, across), np.zeros((a.shape[1], len(inner), 0))
+            a[inside[1:]] += lower[k] @ a[own]
+    return _with_constants(basis, gram, lower)._replace(doubt=tuple(doubt), n_rows=n_rows)
+
+
+def _grows(whole, inner, across, lower, a) -> bool:
+    """Whether what an interaction alone adds is clearly larger over the rows than all of it, as no regression is."""
+    moved = lower @ a
+    # ‖(C − ΦP)a‖² − ‖Ca‖², and ‖Ca‖²
+    more = np.sum(moved * (inner @ moved - 2.0 * (across @ a)), axis=0)
+    return bool(np.any(more > MOST_GROWN * np.sum(a * (whole @ a), axis=0)))
+
+
+def _shrunk(basis: Basis, k: int, inner, across, n_rows: float, copula: Copula, others: Sequence[Copula], a):
+    """P_T less the constant's: that of the picture, and as much of what rows say otherwise as evidence is for.
+
+    And, output by output, a root of the covariance of P_T a_T about it.
+    """
+    term = basis.blocks[k].term
+    phi, own = _columns_at(basis, k, copula.points(term))
+    start, moved = np.zeros(across.shape), []
+    if copula.is_dependent(term):
+        start = _regression(phi.T @ phi / len(phi), phi.T @ own / len(phi))
+        for each in others:
+            theirs, its = _columns_at(basis, k, each.points(term))
+            away = _regression(theirs.T @ theirs / len(theirs), theirs.T @ its / len(theirs)) - start
+            moved.append(away @ a / math.sqrt(len(others)))
+    pure = (own - phi @ start) @ a
+    sizes = np.mean(pure**2, axis=0)
+    seen = sizes > 1e-12 * max(float(sizes.max(initial=0.0)), 1e-300)
+    if not seen.any():
+        return start, np.zeros((a.shape[1], len(start), 0))
+    pure = pure[:, seen] / np.sqrt(sizes[seen])
+    score = ((across - inner @ start) @ a[:, seen]) / np.sqrt(sizes[seen])
+    # Ω, of the outputs' mean: the same shrinkage is for all of them
+    noise = (phi.T * np.mean(pure**2, axis=1)) @ phi / (len(phi) * n_rows)
+    shrinkage = _Shrinkage.of(inner, noise, np.where(np.diag(inner) > 0.0, _prior_variances(basis, k), 0.0), score)
+    common = shrinkage.doubt()
+    roots = [
+        root_of(size * common + sum((np.outer(m[:, j], m[:, j]) for m in moved), start=np.zeros(inner.shape)))
+        for j, size in enumerate(sizes)
+    ]
+    return start + shrinkage(across - inner @ start), np.array(roots)
+
+
+class _Shrinkage(NamedTuple):
+    """D ~ N(0, τ²S) from a score N(GD, N), in a basis where the noise is I and the signal diagonal."""
+
+    towards: Float[np.ndarray, "l r"]  # SGRQ, RRᵀ = N⁻¹
+    from_score: Float[np.ndarray, "r l"]  # QᵀRᵀ
+    values: Float[np.ndarray, " r"]  # of RᵀGSGR, in which Q are its directions
+    variances: Float[np.ndarray, " l"]  # S
+    log_evidence: Float[np.ndarray, " sizes"]  # of τ² = 0 and of exp LOG_SIZES
+
+    @classmethod
+    def of(cls, inner, noise, variances, score) -> "_Shrinkage":
+        root = _inverse_root(noise)
+        values, vectors = np.linalg.eigh(root.T @ inner @ (variances[:, None] * inner) @ root)
+        values, from_score = np.maximum(values, 0.0), vectors.T @ root.T
+        rotated = from_score @ score
+        sizes = np.append(0.0, np.exp(LOG_SIZES))
+        log_evidence = np.array([_evidence(size * values, rotated) for size in sizes])
+        return cls(variances[:, None] * (inner @ from_score.T), from_score, values, variances, log_evidence)
+
+    def __call__(self, score: Float[np.ndarray, "l m"]) -> Float[np.ndarray, "l m"]:
+        """E[D | score] = τ²SG(τ²GSG + N)⁻¹ score, at the best τ."""
+        best = int(np.argmax(self.log_evidence))
+        size = 0.0 if best == 0 else math.exp(LOG_SIZES[best - 1])
+        return size * (self.towards @ ((self.from_score @ score) / (1.0 + size * self.values)[:, None]))
+
+    def doubt(self) -> Float[np.ndarray, "l l"]:
+        """Cov[D | score] = τ²S − τ⁴SG(τ²GSG + N)⁻¹GS, averaged over τ by evidence."""
+        share = np.exp(self.log_evidence - logsumexp(self.log_evidence))[1:]
+        sizes = np.exp(LOG_SIZES)
+        known = (share * sizes**2) @ (1.0 / (1.0 + np.outer(sizes, self.values)))
+        return np.diag((share @ sizes) * self.variances) - (self.towards * known) @ self.towards.T
+
+
+def _evidence(signal: Float[np.ndarray, " l"], towards: Float[np.ndarray, "l k"]) -> float:
+    variance = 1.0 + signal
+    return -0.5 * float(towards.shape[1] * np.sum(np.log(variance)) + np.sum(towards**2 / variance[:, None]))
+
+
+def _prior_variances(basis: Basis, k: int) -> Float[np.ndarray, " l"]:
+    """Of the columns inside T, the largest 1 in every term: smaller for higher degrees, as everywhere."""
+    found = []
+    for block in basis.blocks:
+        if set(block.term) < set(basis.blocks[k].term):
+            log_variance = np.zeros(len(block.index))
+            for axis, i in enumerate(block.term):
+                system, own = basis.systems[i], block.index[:, axis]
+                log_variance += system.offset[own] - USUAL_DECAY * np.maximum(system.cost[own] - 1, 0)
+            found.append(np.exp(log_variance - log_variance.max(initial=0.0)))
+    return np.concatenate(found)
+
+
+def _columns_at(basis: Basis, k: int, points: Float[np.ndarray, "points order"]):
+    """The columns inside T, and those of T, at points of its inputs, less their means there."""
+    term = basis.blocks[k].term
+    values = {i: basis.systems[i].at(points[:, axis], grows=False) for axis, i in enumerate(term)}
+    inside = [columns(values, b.term, b.index) for b in basis.blocks if set(b.term) < set(term)]
+    phi, own = np.concatenate(inside, axis=1), columns(values, term, basis.blocks[k].index)
+    return phi - phi.mean(axis=0), own - own.mean(axis=0)
+
+
+def _centred(gram, left, right) -> Float[np.ndarray, "l r"]:
+    """Covariances of some columns over the rows."""
+    return gram[np.ix_(left, right)] - np.outer(gram[0, left], gram[0, right])
+
+
+def _regression(inner: Float[np.ndarray, "l l"], across: Float[np.ndarray, "l m"]) -> Float[np.ndarray, "l m"]:
+    """G⁺ C: least squares by the covariances, of columns on the scale of their own sds; none of what rows lack."""
+    if not len(inner):
+        return np.zeros((0, across.shape[1]))
+    root = _inverse_root(inner)
+    return root @ (root.T @ across)
+
+
+def _inverse_root(square: Float[np.ndarray, "l l"]) -> Float[np.ndarray, "l r"]:
+    """R with RRᵀ = G⁺, where eigenvalues of unit columns that are rounding count as none."""
+    sd = np.sqrt(np.maximum(np.diag(square), 0.0))
+    there = sd > ROUNDING * sd.max(initial=0.0)
+    scale = np.where(there, 1.0 / np.where(there, sd, 1.0), 0.0)
+    values, vectors = np.linalg.eigh(square * scale[:, None] * scale[None, :])
+    kept = values > ROUNDING * values.max(initial=1.0)
+    return scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
+
+
+def _with_constants(basis: Basis, gram, lower: Sequence[Float[np.ndarray, "_ _"]]) -> Joint:
+    """With the row of the constant: what every B_T adds has mean zero over the rows, exactly."""
+    whole = []
+    for k, (place, own) in enumerate(zip(basis.slices, lower, strict=True)):
+        inside = below(basis, k)[1:]
+        mean = gram[0, place.start + 1 : place.stop + 1] - gram[0, inside] @ own
+        whole.append(np.concatenate([mean[None], own]))
+    return Joint(gram, tuple(whole))

@@ -1,0 +1,100 @@
+"""What was looked for and not found: every candidate, its q-value, and how strong it may be at most."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import vertebra as vb
+from vertebra.terms.structure import BEYOND, Score, Size, Structure, discoveries, q_values
+
+
+def table(n, seed, strengths):
+    """Main effects and products of sd 1 under uniform inputs, times their strengths."""
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, 8))
+    f = 2.0 * np.sin(3.0 * x[:, 0]) + 2.0 * x[:, 1]
+    for (i, j), strength in strengths.items():
+        f = f + strength * 12.0 * (x[:, i] - 0.5) * (x[:, j] - 0.5)
+    return x, f + rng.standard_normal(n)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    x, y = table(400, 0, {(2, 3): 0.8, (4, 5): 0.12})
+    return vb.AdditiveRegressor(remainder=False, random_state=0).fit(x, y)
+
+
+def test_every_pair_is_there_with_what_is_known_of_it(fitted):
+    pairs = fitted.candidates(order=2)
+    assert len(pairs) == 28
+    assert pairs["p_value"].is_monotonic_increasing
+    assert pairs.loc[0, "term"] == ("x2", "x3")
+    assert pairs.loc[0, "found"]
+    assert pairs["upper"].notna().all()
+    assert fitted.candidates()["order"].isin([1, 2, 3]).all()
+    # what was found has the limit of its posterior
+    assert pairs.loc[0, "upper"] == pytest.approx(0.8, abs=0.25)
+
+
+def test_upper_limits_hold_and_are_of_use():
+    holds, idle = [], []
+    for seed in range(8):
+        weak = {(2, 3): 0.05, (4, 5): 0.1, (6, 7): 0.15}
+        x, y = table(400, 100 + seed, weak)
+        pairs = vb.AdditiveRegressor(remainder=False, random_state=0).fit(x, y).candidates(order=2)
+        pairs = pairs[~pairs["found"]].set_index("term")
+        for (i, j), strength in weak.items():
+            if (name := (f"x{i}", f"x{j}")) in pairs.index:
+                holds.append(pairs.loc[[name], "upper"].item() >= strength)
+        idle.append(pairs["upper"].median())
+    # 24 of 95 %: 20 or fewer come in one of a hundred
+    assert np.mean(holds) > 0.84
+    # noise of sd 1 and 400 rows: an sd of some 0.05 for one coefficient
+    assert np.median(idle) < 0.35
+
+
+def test_a_larger_rate_of_false_discoveries_lists_more(fitted):
+    few, many = fitted.interactions(fdr=0.01), fitted.interactions(fdr=0.9)
+    assert len(many) > len(few)
+    assert set(few["term"]) <= set(many["term"])
+    beyond = many[many["share"].isna()]
+    assert len(beyond)
+    assert (beyond["lower"] <= beyond["strength"]).all()
+    assert (beyond["strength"] <= beyond["upper"]).all()
+    assert list(many) == list(fitted.effects())
+
+
+def test_terms_beyond_the_model_are_listed_at_half_the_level():
+    size = Size(1.0, 0.1, 0.8, 1.2)
+    tests = {(0, 1): Score(1e-3, 2.0), (0, 2): Score(1.1e-3, 2.0, size), (1, 2): Score(1.2e-3, 2.0)}
+    structure = Structure(((0, 1),), tests, {2: 3})
+    q = q_values(structure)
+    # Benjamini & Hochberg by hand: 3p/rank, the smallest from there on
+    assert q == pytest.approx({(0, 1): 1.2e-3, (0, 2): 1.2e-3, (1, 2): 1.2e-3})
+    assert discoveries(structure, 1.2e-3 / BEYOND + 1e-9) == [(0, 1), (0, 2)]
+    assert discoveries(structure, 1.3e-3) == [(0, 1)]
+    assert q_values(Structure((), {}, {2: 3})) == {}
+
+
+def test_limits_are_kept_in_files_and_are_in_the_targets_unit(fitted, tmp_path):
+    fitted.save(tmp_path / "model.vertebra")
+    again = vb.load(tmp_path / "model.vertebra")
+    pd.testing.assert_frame_equal(again.candidates(), fitted.candidates())
+    x, y = table(400, 0, {(2, 3): 0.8, (4, 5): 0.12})
+    larger = vb.AdditiveRegressor(remainder=False, random_state=0).fit(x, 1000.0 * y).candidates(order=2)
+    # rows of larger targets come in another order, and draws of posteriors with them
+    np.testing.assert_allclose(larger["upper"], 1000.0 * fitted.candidates(order=2)["upper"], rtol=0.01)
+
+
+def test_terms_that_were_given_have_no_limits():
+    x, y = table(200, 0, {})
+    model = vb.AdditiveRegressor(clusters=[("x0",), ("x1",)], random_state=0).fit(pd.DataFrame(x).add_prefix("x"), y)
+    assert model.candidates()["found"].all()
+
+
+def test_classes_and_several_targets_have_candidates_too():
+    x, y = table(300, 0, {(2, 3): 0.8})
+    classes = vb.AdditiveClassifier(random_state=0).fit(x, y > np.median(y))
+    assert {"upper", "q_value"} <= set(classes.candidates())
+    both = vb.AdditiveRegressor(remainder=False, random_state=0).fit(x, np.stack([y, -y], axis=1))
+    assert len(both.candidates(order=2, output=1)) == 28
