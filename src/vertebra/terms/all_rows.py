@@ -6,7 +6,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from vertebra.terms.evidence import TOTAL_DEGREE, Basis, basis_of
-from vertebra.terms.latents import LEAST_STEP, Data, Fit, at_rows, is_at_rest, models_of, moments_at, settled
+from vertebra.terms.latents import (
+    LEAST_STEP,
+    Data,
+    Fit,
+    at_rows,
+    is_at_rest,
+    means_at_rows,
+    models_of,
+    moments_at,
+    settled,
+)
 from vertebra.terms.model import Model, most_columns
 from vertebra.terms.sums import Everything, RowSums, Streamed, centred_on
 
@@ -88,10 +98,10 @@ class _Passes:
             if rows:
                 pairs = zip(new, rows, strict=True)
                 new = [one.between(other, share, self.basis.blocks) for one, other in pairs]
-            rows, before = new, at_rows(self.data, models)[0]
+            rows, before = new, means_at_rows(self.data, models)
             models = models_of(self.basis, rows, models, n_rounds=2, is_last=False)
             constants = np.array([each.mean_y for each in rows])
-            f = at_rows(self.data, models)[0]
+            f = means_at_rows(self.data, models)
             moved = float(np.mean(np.abs(f - before)))
             if is_at_rest(moved, f, share):
                 break

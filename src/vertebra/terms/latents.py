@@ -251,6 +251,18 @@ def moments_at(models: Sequence[Model | None], constants: Float[np.ndarray, "n l
     return np.stack(means, axis=1), np.stack(variances, axis=1)
 
 
+def means_at_rows(data: Data, models: Sequence[Model | None]) -> Float[np.ndarray, "n latent"]:
+    """f at the rows of a fit, without its variance."""
+    f = data.working.start.copy()
+    for i in range(0, len(f), CHUNK):
+        part = slice(i, i + CHUNK)
+        values = [v.rows(part) for v in data.values]
+        for k, model in enumerate(models):
+            if model is not None:
+                f[part, k] = model.at(values)
+    return f
+
+
 def at_rows(data: Data, models: Sequence[Model | None], *, is_sketched: bool = False) -> Moments:
     """f and its variance at the rows of a fit; of many latent functions, and where that will do, a sketch of it."""
     start = data.working.start

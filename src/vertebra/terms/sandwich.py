@@ -10,12 +10,13 @@ as few groups may be fitted by chance.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from vertebra.machine.threads import Sums, added
 from vertebra.terms.evidence import Block, columns_of
 from vertebra.terms.functions import At
 from vertebra.terms.model import Model
@@ -24,6 +25,8 @@ from vertebra.terms.sums import Held
 # Leverages of models of more columns are those of so many random combinations of a root's: 20 % off at a row, and it is
 # 1 − h that they enter by.
 MANY_COLUMNS, N_SKETCHED = 300, 48
+# Columns of tested blocks that are worked on together: of 8,192 rows they are 65 MB.
+COLUMNS_AT_ONCE = 1000
 # A row that decides f at its place alone has a residual that says nothing: at most so much is made of it.
 MOST_LEVERAGE = 0.9
 
@@ -49,33 +52,68 @@ def sandwiches(
     held = model.rows.source
     if not isinstance(held, Held):
         raise TypeError(f"rows must be in memory, got {type(held).__name__}.")
-    variance = model.posterior.noise_variance
     n_groups = 0 if held.groups is None else int(held.groups.max()) + 1
-    means = [model.rows.mean(blocks) for blocks in sets]
-    even = [np.zeros_like(each.information) for each in seen]
-    uneven = [np.zeros((n_groups, len(each.u))) if n_groups else np.zeros_like(each.information) for each in seen]
-    for part in held.parts():
-        rows = _rows_of(model, held, part)
-        for k, (blocks, each) in enumerate(zip(sets, seen, strict=True)):
-            rest = model.rows.scaled(columns_of(blocks, rows.values), held.weight[part])
-            rest -= np.outer(rows.one, means[k]) + rows.phi @ each.slopes
-            even[k] += rest.T @ rest / variance
-            left, taken = rows.away, rows.leverage
-            if each.shrunk is not None and not n_groups:
-                left = left - rest @ (each.shrunk @ each.u)
-                taken = taken + np.sum(rest @ each.shrunk * rest, axis=1) / np.maximum(rows.counts, 1.0) / variance
-            scores = rest * (left / (1.0 - np.minimum(taken, MOST_LEVERAGE)) / variance)[:, None]
-            if held.groups is None:
-                # k rows have k scores, the squares of which are this in all
-                scores /= np.sqrt(rows.counts)[:, None]
-                uneven[k] += scores.T @ scores
-            else:
-                np.add.at(uneven[k], held.groups[part], scores)
+    root, batches = _root_of_leverages(model), list(_batches(sets, seen))
+
+    def work(part: slice) -> Sums:
+        rows = _rows_of(model, held, part, root)
+        return [sums for some, theirs in batches for sums in _sums_of(model, held, part, rows, some, theirs, n_groups)]
+
+    sums = added(work, held.parts(), held.n_threads)
+    even, uneven = sums[::2], sums[1::2]
     if n_groups:
         # the means of few groups are nearer to them than to the truth
         uneven = [each.T @ each * (n_groups / max(n_groups - 1, 1)) for each in uneven]
     doubt = [each.information - own for each, own in zip(seen, even, strict=True)]
     return [_positive(one) + other for one, other in zip(doubt, uneven, strict=True)], n_groups or model.rows.n
+
+
+def _batches(
+    sets: Sequence[Sequence[Block]], seen: Sequence[Against]
+) -> Iterator[tuple[Sequence[Sequence[Block]], Sequence[Against]]]:
+    """Sets in their order, as many at once as have no more columns than are worked on together."""
+    start, width = 0, 0
+    for k, each in enumerate(seen):
+        if width and width + len(each.u) > COLUMNS_AT_ONCE:
+            yield sets[start:k], seen[start:k]
+            start, width = k, 0
+        width += len(each.u)
+    if width:
+        yield sets[start:], seen[start:]
+
+
+def _sums_of(
+    model: Model,
+    held: Held,
+    part: slice,
+    rows: "_Rows",
+    sets: Sequence[Sequence[Block]],
+    seen: Sequence[Against],
+    n_groups: int,
+) -> Sums:
+    """C̃ᵀC̃/σ² of some rows, and the squares of their scores or, where they are in groups, the sums; set by set."""
+    blocks = [block for each in sets for block in each]
+    variance, sums = model.posterior.noise_variance, []
+    # what the rest leaves of all columns, C − ΦB, by one product
+    slopes = np.concatenate([each.slopes for each in seen], axis=1)
+    every = model.rows.scaled(columns_of(blocks, rows.values), held.weight[part])
+    every -= np.outer(rows.one, model.rows.mean(blocks)) + rows.phi @ slopes
+    ends = np.cumsum([0, *(len(each.u) for each in seen)]).tolist()
+    for start, end, each in zip(ends, ends[1:], seen, strict=False):
+        rest, left, taken = every[:, start:end], rows.away, rows.leverage
+        if each.shrunk is not None and not n_groups:
+            left = left - rest @ (each.shrunk @ each.u)
+            taken = taken + np.einsum("ij,ij->i", rest @ each.shrunk, rest) / np.maximum(rows.counts, 1.0) / variance
+        scores = rest * (left / (1.0 - np.minimum(taken, MOST_LEVERAGE)) / variance)[:, None]
+        if held.groups is None:
+            # k rows have k scores, the squares of which are this in all
+            scores /= np.sqrt(rows.counts)[:, None]
+            uneven = scores.T @ scores
+        else:
+            uneven = np.zeros((n_groups, scores.shape[1]))
+            np.add.at(uneven, held.groups[part], scores)
+        sums += [rest.T @ rest / variance, uneven]
+    return sums
 
 
 def doubt_of_groups(model: Model) -> Float[np.ndarray, "m1 k"]:
@@ -90,8 +128,9 @@ def doubt_of_groups(model: Model) -> Float[np.ndarray, "m1 k"]:
     variance, centre = model.posterior.noise_variance, model.evidence.products.mean_phi
     n_groups, n_columns = int(held.groups.max()) + 1, len(centre)
     sums = np.zeros((n_groups, n_columns + 1))
+    by_root = _root_of_leverages(model)
     for part in held.parts():
-        rows = _rows_of(model, held, part)
+        rows = _rows_of(model, held, part, by_root)
         scores = np.column_stack([rows.one, rows.phi]) * (rows.away / variance)[:, None]
         np.add.at(sums, held.groups[part], scores)
     # a root of Σ, of the constant at the columns' means too, by which scores have the variance RᵀMR, I − … if assumed
@@ -119,15 +158,21 @@ class _Rows(NamedTuple):
     counts: Float[np.ndarray, " n"]  # one of weight 0 stands for none
 
 
-def _rows_of(model: Model, held: Held, part: slice) -> _Rows:
-    values, weight = [v.rows(part) for v in held.values], held.weight[part]
-    root, posterior = model.posterior.root, model.posterior
-    if root.shape[1] > MANY_COLUMNS:
-        root = root @ np.random.default_rng(0).standard_normal((root.shape[1], N_SKETCHED)) / np.sqrt(N_SKETCHED)
+def _root_of_leverages(model: Model) -> Float[np.ndarray, "m k"]:
+    """A root of the coefficients' covariance, or a sketch of it."""
+    root = model.posterior.root
+    if root.shape[1] <= MANY_COLUMNS:
+        return root
+    return root @ np.random.default_rng(0).standard_normal((root.shape[1], N_SKETCHED)) / np.sqrt(N_SKETCHED)
+
+
+def _rows_of(model: Model, held: Held, part: slice, root: Float[np.ndarray, "m k"]) -> _Rows:
+    values, weight, posterior = [v.rows(part) for v in held.values], held.weight[part], model.posterior
     one, y = model.rows.scaled(np.column_stack([np.ones(len(weight)), held.y[part] - model.rows.mean_y]), weight).T
     phi = model.rows.scaled(model.basis(values), weight) - np.outer(one, model.evidence.products.mean_phi)
     counts = np.where(weight > 0.0, held.counts[part], 1.0)
-    leverage = np.sum((phi @ root) ** 2, axis=1) / posterior.noise_variance + one**2 / model.rows.total
+    along = phi @ root
+    leverage = np.einsum("ij,ij->i", along, along) / posterior.noise_variance + one**2 / model.rows.total
     return _Rows(values, one, phi, y - phi @ posterior.mean, leverage / np.maximum(counts, 1.0), counts)
 
 

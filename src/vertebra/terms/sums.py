@@ -23,7 +23,7 @@ from vertebra.terms.term import Term
 # up to which: its error grows with them, and must stay below the prior's precision.
 MUCH_WORK, ROWS_FOR_SINGLE = 3e8, 100_000
 # Rows from which threads share the work: with fewer, BLAS's own threads do. A round number.
-ROWS_FOR_THREADS = 100_000
+ROWS_FOR_THREADS = 10_000
 # A response whose sd is so small beside its mean is constant: rounding alone makes 1e-16 of it.
 ROUNDING = 1e-10
 
@@ -64,8 +64,13 @@ class Held:
         size = CHUNK if self.mixing is None else max(self.n_rows, 1)
         return [slice(start, start + size) for start in range(0, self.n_rows, size)]
 
+    @property
+    def n_threads(self) -> int:
+        """Those that work on parts of the rows: one where there are few parts, or rows are to be mixed."""
+        return 1 if self.n_rows < ROWS_FOR_THREADS or self.mixing is not None else cores()
+
     def total(self, work: Work) -> Sums:
-        return added(lambda chunk: work(*chunk), self.chunks(), 1 if len(self.y) < ROWS_FOR_THREADS else cores())
+        return added(lambda chunk: work(*chunk), self.chunks(), self.n_threads)
 
 
 @runtime_checkable
