@@ -105,7 +105,7 @@ class _Additive:
             coded = encoded(read, self.targets, self.seed, most_levels=MOST_LEVELS, fill=False)
             searched = self._searched(coded)
             found, linear, noise, mains = self._terms(searched, within, control)
-            seconds = control.spent - began
+            seconds, found = control.spent - began, found.described()
             outcome = self._outcome(found, coded, searched, linear, noise)
             if self.settings.scheme != "auto" and found.clusters:
                 outcome = self._with_network(outcome, found, noise.likelihood, control)
@@ -185,6 +185,7 @@ class _Additive:
             within=within,
             mains=mains,
             shapes=self.shapes,
+            describes=False,
             **how,
         )
 

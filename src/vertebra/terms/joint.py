@@ -152,8 +152,9 @@ def _shrunk(basis: Basis, k: int, inner, across, n_rows: float, copula: Copula, 
         start = _regression(phi.T @ phi / len(phi), phi.T @ own / len(phi))
         for each in others:
             theirs, its = _columns_at(basis, k, each.points(term))
-            away = _regression(theirs.T @ theirs / len(theirs), theirs.T @ its / len(theirs)) - start
-            moved.append(away @ a / math.sqrt(len(others)))
+            # of f alone, not of all its columns
+            away = _regression(theirs.T @ theirs / len(theirs), theirs.T @ (its @ a) / len(theirs)) - start @ a
+            moved.append(away / math.sqrt(len(others)))
     pure = (own - phi @ start) @ a
     sizes = np.mean(pure**2, axis=0)
     seen = sizes > 1e-12 * max(float(sizes.max(initial=0.0)), 1e-300)
