@@ -23,7 +23,7 @@ STOREYS = {
     "likelihoods": "quadrature densities quantiles likelihood continuous discrete survival gaussian_rows"
     " working_responses predictive",
     "inference": "objective conjugate rows training arguments density laplace draws settings outcome run fitting",
-    "terms": "term polynomials families functions evidence dependence sums structure model sandwich chi_squares"
+    "terms": "term polynomials families functions ascent evidence dependence sums structure model sandwich chi_squares"
     " score_test choice jumps search linear copula joint sum_of_terms components block shapes latents"
     " roughness revision all_rows overconfidence together substitutes additive group_lasso",
     "effects": "words notebook grid effect pieces members decomposition ensemble posterior",

@@ -82,10 +82,7 @@ class Additive(NamedTuple):
     describe: Callable[["Additive"], "Additive"] | None = None  # what is still to be said of it
 
     def described(self) -> "Additive":
-        """The same with how its columns go together over the rows, and what could stand for what.
-
-        Predictions need neither, nor do fits that are compared by them: both take as long as a small fit.
-        """
+        """The same with how its columns go together, and what could stand for what: predictions need neither."""
         return self if self.describe is None else self.describe(self._replace(describe=None))
 
 
@@ -190,8 +187,8 @@ def _described(
         task.report("looking for inputs that could stand for those found")
         stories = [substitutes(model, copies, task.asked.enough) for model in sought]
         structures = tuple(s._replace(substitutes=own) for s, own in zip(structures, stories, strict=True))
-    joint = _joint(task, data, found.terms, basis, rows)
-    return found._replace(terms=found.terms._replace(joint=joint), structures=structures)
+    terms = found.terms._replace(joint=_joint(task, data, found.terms, basis, rows))
+    return found._replace(terms=terms, structures=structures)
 
 
 def _refit(
@@ -200,7 +197,7 @@ def _refit(
     """The search and the fit of some of the rows: terms and noise."""
     asked = task.asked
     settings: Any = dict(n_levels=task.n_levels, rng=rng, within=asked.within, mains=task.mains, enough=asked.enough)
-    settings |= dict(calibrate=False, describes=False)
+    settings |= {"calibrate": False, "describes": False}
 
     def fitted(kept: Bool[np.ndarray, " n"]) -> tuple[SumOfTerms, Sequence[float]]:
         weight = task.weight[kept]
