@@ -24,7 +24,7 @@ STOREYS = {
     " working_responses predictive",
     "inference": "objective conjugate rows training arguments density laplace draws settings outcome run fitting",
     "terms": "term polynomials families functions ascent evidence dependence sums structure model sandwich chi_squares"
-    " score_test choice jumps search linear copula joint sum_of_terms components block shapes latents"
+    " score_test triples choice jumps search linear copula joint sum_of_terms components block shapes latents"
     " roughness revision all_rows overconfidence together substitutes additive group_lasso",
     "effects": "words notebook grid effect pieces members decomposition ensemble posterior",
     "models": "settings target rows conformal reading searched scores findings diagnostics dependence calibration"
