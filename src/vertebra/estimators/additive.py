@@ -158,6 +158,7 @@ class AdditiveRegressor(Regressor, _Additive):
         monotone: Mapping[InputLike, str | int] | None = None,
         remainder: bool = True,
         likelihood: str = "auto",
+        transform: str = "none",
         conformal: bool = False,
         feature_types: Mapping | Sequence | None = None,
         missing_values: MissingLike = None,
@@ -191,6 +192,7 @@ class AdditiveRegressor(Regressor, _Additive):
         )
         self.remainder = remainder
         self.likelihood = likelihood
+        self.transform = transform
         self.conformal = conformal
 
     def fit(

@@ -1,6 +1,6 @@
 """The additive fit: terms, sought and fitted in closed form; then a scheme's network, or a remainder, where wanted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.random as jr
@@ -45,7 +45,8 @@ from vertebra.models.noise_choice import (
 from vertebra.models.reading import Encoded, Read, Targets, encoded, read_classes, read_numbers
 from vertebra.models.refits import EVALUATIONS, Refit, Refits, plan, plan_of_groups
 from vertebra.models.remainder import blend, is_something_left
-from vertebra.models.rows import Rows, marginal_rows
+from vertebra.models.rows import marginal_rows
+from vertebra.models.scale_choice import rescaled
 from vertebra.models.scores import Method
 from vertebra.models.searched import Searched
 from vertebra.models.settings import Settings
@@ -72,9 +73,9 @@ ROWS_FOR_THREADS = 3000
 
 def fit_numbers(settings: Settings, X: Any, y: Any, sample_weight: Any, groups: Any = None, time: Any = None) -> Model:
     """A sum of terms for a target of numbers."""
-    read = read_numbers(settings, X, y, sample_weight, groups, time)
+    read, said = rescaled(settings, read_numbers(settings, X, y, sample_weight, groups, time))
     seen = np.log1p if settings.is_count else lambda z: z
-    return _Additive(settings, read, Targets(read.z, read.rows.weight, seen)).fit()
+    return _Additive(settings, read, Targets(read.z, read.rows.weight, seen), said).fit()
 
 
 def fit_classes(settings: Settings, X: Any, y: Any, sample_weight: Any, groups: Any = None, time: Any = None) -> Model:
@@ -86,8 +87,8 @@ def fit_classes(settings: Settings, X: Any, y: Any, sample_weight: Any, groups: 
 class _Additive:
     """One fit, from rows to what is concluded of them; each step takes what the one before it made."""
 
-    def __init__(self, settings: Settings, read: Read, targets: Targets):
-        self.settings, self.read, self.targets = settings, read, targets
+    def __init__(self, settings: Settings, read: Read, targets: Targets, said: Sequence[str] = ()):
+        self.settings, self.read, self.targets, self.said = settings, read, targets, said
         self.seed, self.n_classes = settings.seed, read.target.n_classes
         if settings.evaluation not in EVALUATIONS:
             raise ValueError(f"`evaluation` must be one of {', '.join(EVALUATIONS)}, got {settings.evaluation!r}.")
@@ -162,7 +163,7 @@ class _Additive:
             noise, found = self._likelier(searched, (noise, found), other, within, control)
         linear = cross_fitted(rows, folds_for(rows, self.seed), self.read.n_levels, classes=self.n_classes)
         if self.given is None and within is None and len(x) >= 2 * x.shape[1] and not control.enough():
-            limit = BEHIND * self._linear_losses(linear, y, rows)
+            limit = BEHIND * self._linear_losses(linear, searched)
             found, mains = self._not_behind(limit, found, terms_of, searched, control)
         return found, linear, noise, mains
 
@@ -240,7 +241,10 @@ class _Additive:
     def _likely_noise(self, searched: Searched, noise: Noise, found: Additive) -> Noise:
         """The noise that rows left out speak for, by a quick look."""
         x, y, rows, n_levels, _ = searched
-        looked = likely_noise(found, x, y, rows.weight, n_levels)
+        is_bent = self.read.target.transform is not None
+        if is_bent and self.shapes:  # the mean of y is to rise with f, whatever the noise
+            return noise
+        looked = likely_noise(found, x, y, rows.weight, n_levels, has_mean=is_bent)
         if looked == "gaussian" or (self._may_remain and self._is_something_left(searched, found)):
             return noise
         return noise_of(looked, *noise.notes, LIKELIER[looked])
@@ -309,16 +313,22 @@ class _Additive:
         )
         return is_nearer and new > old
 
-    def _linear_losses(self, linear, y, rows: Rows) -> Float[np.ndarray, " k"]:
+    def _linear_losses(self, linear: Float[np.ndarray, "n k"], searched: Searched) -> Float[np.ndarray, " k"]:
+        """Those of linear models, on the scale that is fitted."""
+        rows, target = searched.rows, self.read.target
         if self.n_classes:
-            return losses_of_logits(linear, y, rows.weight)
-        return rows.weight @ ((rows.y - linear) / self.read.target.scale) ** 2 / rows.weight.sum()
+            return losses_of_logits(linear, searched.y, rows.weight)
+        if target.transform is not None:
+            folds = folds_for(rows, self.seed)
+            linear = cross_fitted(rows._replace(y=searched.y), folds, self.read.n_levels)
+            return rows.weight @ (searched.y - linear) ** 2 / rows.weight.sum()
+        return rows.weight @ ((rows.y - linear) / target.scale) ** 2 / rows.weight.sum()
 
     def _outcome(
         self, found: Additive, coded: Encoded, searched: Searched, linear: Float[np.ndarray, "n k"], noise: Noise
     ) -> Outcome:
         """The terms as they are."""
-        words = ["fitted in closed form: nothing was trained by steps of a gradient.", *noise.notes]
+        words = ["fitted in closed form: nothing was trained by steps of a gradient.", *self.said, *noise.notes]
         if (everything := searched.everything) is not None:
             n, n_all = len(searched.x), everything.n_rows
             words.append(f"terms were sought in {n:,} of the rows, and fitted to all {n_all:,}.")

@@ -135,9 +135,13 @@ def _on_accuracy(
 ) -> list[Finding]:
     """What there is to say of predictions of rows left out: beside linear models, beside trees, and of intervals."""
     rows, target, n_classes = outcome.rows, read.target, read.target.n_classes
-    y = rows.y if n_classes else target.standard(rows.y)
+    seen = target.seen(tested.predictive)
+    # of y itself, whatever scale was fitted
+    unit = target.scale if seen is None else np.sqrt(np.maximum(np.var(rows.y, axis=0), 1e-300))
+    y = rows.y if n_classes else (rows.y / unit if seen is not None else target.standard(rows.y))
+    linear = tested.linear / unit if seen is not None else target.standard(tested.linear) if not n_classes else None
     mean = np.zeros((len(y), max(n_classes, y.shape[1])))
-    mean[tested.places] = tested.predictive.mean()
+    mean[tested.places] = tested.predictive.mean() if seen is None else seen.mean() / unit
 
     def beside(said: Float[np.ndarray, "m k"], places: Int[np.ndarray, " m"]) -> Beside:
         own, other = (losses_of_rows(each, y[places], has_classes=n_classes > 0) for each in (mean[places], said))
@@ -149,9 +153,9 @@ def _on_accuracy(
         # these are not the intervals that it gives
         found = [each for each in found if each.severity is Severity.NOTE]
     found += worse_than_linear(
-        beside(from_logits(tested.linear) if n_classes else target.standard(tested.linear), tested.places),
+        beside(from_logits(tested.linear) if linear is None else linear, tested.places),
         target.names,
-        np.ones(1) if n_classes else target.scale,
+        np.ones(1) if n_classes else unit,
     )
     shares = evaluation.scores.get("shares", {}).get("log_loss", math.nan)
     found += too_good(figures, target.names, _acting(read, outcome), shares=shares, n=n)
