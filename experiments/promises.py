@@ -922,7 +922,10 @@ SHORT = {
     **dict(
         zip(
             (promise.name for promise in PROMISES),
-            "false share f y point whole1 whole2 whole3 size weak share. weak. limit recall".split(),
+            [
+                *("false", "share", "f", "y", "point", "whole1", "whole2", "whole3"),
+                *("size", "weak", "share.", "weak.", "limit", "recall"),
+            ],
             strict=True,
         )
     ),

@@ -1,6 +1,6 @@
 """The additive fit: terms, sought and fitted in closed form; then a scheme's network, or a remainder, where wanted."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax.random as jr
@@ -42,11 +42,10 @@ from vertebra.models.noise_choice import (
     noisier_at_gaps,
     of_classes,
 )
-from vertebra.models.reading import Encoded, Read, Targets, encoded, read_classes, read_numbers
+from vertebra.models.reading import Encoded, Read, Targets, encoded
 from vertebra.models.refits import EVALUATIONS, Refit, Refits, plan, plan_of_groups
 from vertebra.models.remainder import blend, is_something_left
 from vertebra.models.rows import marginal_rows
-from vertebra.models.scale_choice import rescaled
 from vertebra.models.scores import Method
 from vertebra.models.searched import Searched
 from vertebra.models.settings import Settings
@@ -71,24 +70,11 @@ MUCH_WORSE = 1.1
 ROWS_FOR_THREADS = 3000
 
 
-def fit_numbers(settings: Settings, X: Any, y: Any, sample_weight: Any, groups: Any = None, time: Any = None) -> Model:
-    """A sum of terms for a target of numbers."""
-    read, said = rescaled(settings, read_numbers(settings, X, y, sample_weight, groups, time))
-    seen = np.log1p if settings.is_count else lambda z: z
-    return _Additive(settings, read, Targets(read.z, read.rows.weight, seen), said).fit()
-
-
-def fit_classes(settings: Settings, X: Any, y: Any, sample_weight: Any, groups: Any = None, time: Any = None) -> Model:
-    """A sum of terms for the logits of classes."""
-    read = read_classes(settings, X, y, sample_weight, groups, time)
-    return _Additive(settings, read, Targets.of_classes(read)).fit()
-
-
-class _Additive:
+class AdditiveFit:
     """One fit, from rows to what is concluded of them; each step takes what the one before it made."""
 
-    def __init__(self, settings: Settings, read: Read, targets: Targets, said: Sequence[str] = ()):
-        self.settings, self.read, self.targets, self.said = settings, read, targets, said
+    def __init__(self, settings: Settings, read: Read, targets: Targets):
+        self.settings, self.read, self.targets = settings, read, targets
         self.seed, self.n_classes = settings.seed, read.target.n_classes
         if settings.evaluation not in EVALUATIONS:
             raise ValueError(f"`evaluation` must be one of {', '.join(EVALUATIONS)}, got {settings.evaluation!r}.")
@@ -149,7 +135,7 @@ class _Additive:
         self, searched: Searched, within: list[Term] | None, control: Control
     ) -> tuple[Additive, Float[np.ndarray, "n k"], Noise, Mains]:
         """The terms found, what linear models say of the same rows left out, the noise, and which main effects stay."""
-        x, y, rows, _, everything = searched
+        x, _, rows, _, everything = searched
         noise, mains = self._noise(searched), Mains.FOUND
 
         def terms_of(mains: Mains) -> Additive:
@@ -328,7 +314,7 @@ class _Additive:
         self, found: Additive, coded: Encoded, searched: Searched, linear: Float[np.ndarray, "n k"], noise: Noise
     ) -> Outcome:
         """The terms as they are."""
-        words = ["fitted in closed form: nothing was trained by steps of a gradient.", *self.said, *noise.notes]
+        words = ["fitted in closed form: nothing was trained by steps of a gradient.", *noise.notes]
         if (everything := searched.everything) is not None:
             n, n_all = len(searched.x), everything.n_rows
             words.append(f"terms were sought in {n:,} of the rows, and fitted to all {n_all:,}.")

@@ -94,7 +94,7 @@ def of_numbers(
     unit: Float[np.ndarray, " k"],
     factor: Callable[[float], Float[np.ndarray, " k"]] | None = None,
 ) -> Evaluation:
-    """Of predictions of z, the targets on the scale that `predictive` is of; `factor` gives conformal half-widths in sds."""
+    """Of predictions of z, the targets on the scale of `predictive`; `factor` gives conformal half-widths in sds."""
     mean, density = predictive.mean(), predictive.log_prob(z)
     if factor is None:
         inside = predictive.inside(z, LEVELS)

@@ -216,7 +216,10 @@ class Model:
         """The mean of y, and its sd: the noise and the uncertainty of f together."""
         predictive = self.predictive(X)
         if (seen := self.target.seen(predictive)) is not None:
-            sd, central = np.sqrt(seen.epistemic() + seen.aleatoric()), seen._replace(predictive=self._central(predictive))
+            sd, central = (
+                np.sqrt(seen.epistemic() + seen.aleatoric()),
+                seen._replace(predictive=self._central(predictive)),
+            )
             return self.target.shaped(central.mean()), self.target.shaped(sd)
         variance = predictive.epistemic() + predictive.aleatoric()
         mean, sd = self.target.in_units(self._central(predictive).mean()), self.target.scale * np.sqrt(variance)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from vertebra.likelihoods.densities import IN_NUMPY
 from vertebra.likelihoods.predictive import Predictive
@@ -107,7 +107,7 @@ class Original(NamedTuple):
         """log p(y): that of g(y), and log g'(y)."""
         return self.predictive.log_prob(self.standard(y)) - np.log(self.scale) + self.transform.log_slope(y)
 
-    def inside(self, y: Float[np.ndarray, "n k"], levels: Sequence[float]) -> Bool[np.ndarray, "levels n k"]:
+    def inside(self, y: Float[np.ndarray, "n k"], levels: Sequence[float]) -> Float[np.ndarray, "levels n k"]:
         """Whether y lies in the central interval of each level, which is that of g(y)."""
         return self.predictive.inside(self.standard(y), levels)
 
