@@ -17,6 +17,7 @@ from vertebra.models.diagnostics import (
     behind_flexible,
     coefficients,
     coverage,
+    few_events,
     few_rows,
     much_freedom,
     odd_noise,
@@ -28,6 +29,7 @@ from vertebra.models.diagnostics import (
 from vertebra.models.evaluation import Evaluation, cross_fitted, fit_linear, folds_for, from_logits, losses_of_rows
 from vertebra.models.findings import Diagnostics, Finding, Kind, Severity, notes, warnings
 from vertebra.models.flexible import flexible
+from vertebra.models.left_over import left_over
 from vertebra.models.model import Found, Model
 from vertebra.models.reading import Read
 from vertebra.models.refits import Tested
@@ -109,14 +111,17 @@ def conclude(settings: Settings, read: Read, outcome: Outcome) -> Model:
         if model.noise == "gaussian":
             away, targets = outcome.left_out.away(read.target.standard(rows.y)), read.target.names
             findings += uneven_noise(away, rows.matrix, read.names, targets) + odd_noise(away, targets)
-        findings += dependence(_residuals(outcome.left_out, rows, read.target), rows, read.schema)
+        away = _residuals(outcome.left_out, rows, read.target)
+        findings += dependence(away, rows, read.schema)
+        if outcome.found is not None:
+            findings += left_over(away, rows.matrix, read.n_levels, read.names, _acting(read, outcome))
         if (grouped := outcome.grouped) is not None:
             some = rows.at(grouped.places)
             findings += in_groups(_residuals(grouped.predictive, some, read.target), rows, grouped.places, read.names)
         if outcome.posterior.terms is not None:
             findings += much_freedom(float(rows.weight.sum()), coefficients(outcome.left_out, rows.weight))
     findings += said_of_rows(rows) + _out_of_sense(outcome, read.names)
-    findings += few_rows(read.weight)
+    findings += few_rows(read.weight) + few_events(profiled.targets[0].shares * read.weight, n_classes, read.names)
     read.finish()
     return model.replace(diagnostics=Diagnostics(tuple(findings), figures, outcome.ended))
 
