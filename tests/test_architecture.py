@@ -27,9 +27,9 @@ STOREYS = {
     " score_test triples choice jumps search linear copula joint sum_of_terms components block shapes latents"
     " roughness revision all_rows overconfidence together substitutes additive group_lasso",
     "effects": "words notebook grid effect pieces members decomposition ensemble posterior",
-    "models": "settings target rows conformal reading searched scores findings diagnostics dependence calibration"
-    " remainder noise_choice evaluation refits flexible networks model given explanation summary conclusion additive"
-    " skeleton",
+    "models": "settings transform target rows conformal reading searched scores findings left_over diagnostics"
+    " dependence calibration remainder noise_choice evaluation refits flexible networks model given explanation summary"
+    " conclusion scale_choice additive additive_fits skeleton",
     "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
     "pages": "words drawings whatif chartdata report",

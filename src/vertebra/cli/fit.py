@@ -50,6 +50,8 @@ from vertebra.cli.options import (
     Task,
     TaskOption,
     TimeOption,
+    Transform,
+    TransformOption,
     WeightOption,
     Weights,
     WeightsOption,
@@ -90,6 +92,7 @@ def fit(
     missing: MissingOption = None,
     monotone: MonotoneOption = None,
     likelihood: LikelihoodOption = "auto",
+    transform: TransformOption = "none",
     scheme: SchemeOption = "auto",
     conformal: ConformalOption = False,
     time_budget: BudgetOption = None,
@@ -148,6 +151,7 @@ class Asked:
     missing: list[str] | None
     monotone: list[str] | None
     likelihood: Likelihood
+    transform: Transform
     scheme: Scheme
     conformal: bool
     time_budget: float | None
@@ -263,9 +267,11 @@ def _settings(asked: Asked, y: Target, x: Inputs) -> dict[str, Any]:
     if asked.monotone:
         settings["monotone"] = _signs(asked.monotone)
     if not y.is_class:
-        return settings | dict(likelihood=asked.likelihood, conformal=asked.conformal)
-    if asked.likelihood != "auto" or asked.conformal:
-        option = "--conformal" if asked.conformal else f"--likelihood {asked.likelihood}"
+        return settings | dict(likelihood=asked.likelihood, conformal=asked.conformal, transform=asked.transform)
+    is_numeric = dict(zip(("likelihood", "transform"), (asked.likelihood, asked.transform), strict=True))
+    given = [f"--{name} {value}" for name, value in is_numeric.items() if value not in ("auto", "none")]
+    if given or asked.conformal:
+        option = "--conformal" if asked.conformal else given[0]
         raise Refused(f"{option} is for regression, and this is classification: {y.reason}.")
     return settings
 

@@ -16,6 +16,7 @@ else:
 Task = Literal["auto", "regression", "classification"]
 Weights = Literal["auto", "frequency", "importance"]
 Likelihood = Literal["auto", "gaussian", "heteroscedastic", "student_t", "poisson", "negative_binomial", "counts"]
+Transform = Literal["none", "log", "box_cox", "auto"]
 Scheme = Literal[
     "auto",
     "mc_dropout",
@@ -130,6 +131,12 @@ MissingOption = Annotated[
 ]
 LikelihoodOption = Annotated[
     Likelihood, typer.Option(metavar="NAME", help=f"The noise of a regression: {', '.join(get_args(Likelihood))}.")
+]
+TransformOption = Annotated[
+    Transform,
+    typer.Option(
+        metavar="NAME", help=f"The scale on which a positive target is fitted: {', '.join(get_args(Transform))}."
+    ),
 ]
 SchemeOption = Annotated[
     Scheme,

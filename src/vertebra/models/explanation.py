@@ -68,6 +68,13 @@ def effects(
                 }
             )
     table = pd.DataFrame(rows, columns=EFFECTS).sort_values("strength", ascending=False, ignore_index=True)
+    return _on_scale(table, model, output)
+
+
+def _on_scale(table: pd.DataFrame, model: Model, output: int) -> pd.DataFrame:
+    """The table, with the scale that it is on where that is not the target's: `attrs["scale"]`."""
+    if not model.is_classifier and model.target.transform is not None:
+        table.attrs["scale"] = model.target.scale_of(output)
     return table
 
 
@@ -128,7 +135,7 @@ def candidates(model: Model, order: int | None = None, *, output: int = 0) -> pd
             named = model.named(term), len(term), term in found
             rows.append((*named, test.p_value, q.get(term, math.nan), real[term], upper))
     table = pd.DataFrame(rows, columns=["term", "order", "found", "p_value", "q_value", "probability", "upper"])
-    return table.sort_values(["p_value", "order"], ignore_index=True)
+    return _on_scale(table.sort_values(["p_value", "order"], ignore_index=True), model, output)
 
 
 def interactions(
@@ -151,7 +158,7 @@ def interactions(
     beyond = [t for t in kept if model.named(t) not in set(table["term"]) and structure.tests[t].size is not None]
     if beyond:
         table = pd.concat([table, _beyond(model, beyond, output)]) if len(table) else _beyond(model, beyond, output)
-    return table.sort_values("strength", ascending=False, ignore_index=True)
+    return _on_scale(table.sort_values("strength", ascending=False, ignore_index=True), model, output)
 
 
 def _beyond(model: Model, terms: Sequence[Term], output: int) -> pd.DataFrame:
@@ -213,7 +220,7 @@ def effect(
         table.attrs["rows"] = dict(
             zip(zip(*(table.iloc[:, k] for k in (0, 1)), strict=True), near.tolist(), strict=True)
         )
-    return table
+    return _on_scale(table, model, output)
 
 
 def eval_terms(
@@ -228,7 +235,8 @@ def eval_terms(
     for term in sorted(local, key=lambda t: (len(t), t)):
         table[model.named(term)] = unit * local[term].mean
     # A frame whose columns are tuples would take them for levels.
-    return pd.DataFrame(np.stack(list(table.values()), axis=1), columns=pd.Index(list(table), tupleize_cols=False))
+    columns = pd.Index(list(table), tupleize_cols=False)
+    return _on_scale(pd.DataFrame(np.stack(list(table.values()), axis=1), columns=columns), model, output)
 
 
 def explain(
@@ -253,7 +261,8 @@ def explain(
         named = term if len(term) <= MOST_NAMED else ()
         shown = [f"{model.names[i]} = {_text(model, i, coded[0, i])}" for i in named]
         rows.append((model.named(term), ", ".join(shown), mean, sd, mean - width * sd, mean + width * sd))
-    return pd.DataFrame(rows, columns=["term", "value", "mean", "sd", "lower", "upper"])
+    table = pd.DataFrame(rows, columns=["term", "value", "mean", "sd", "lower", "upper"])
+    return _on_scale(table, model, output)
 
 
 def sizes_of(model: Model, baseline: TableLike, output: int, measure: MeasureLike = None) -> dict[Term, Sizes]:

@@ -82,6 +82,7 @@ def _scores(model: Model) -> list[str]:
 def _terms(model: Model, k: int, name: str, level: float) -> list[str]:
     found = effects(model, None, level, output=k)
     scale = model.target.names[k] if not model.is_classifier and model.noise not in COUNTS else SCALES[model.noise]
+    scale = model.target.scale_of(0 if model.is_classifier else k) or scale
     many = len(model.target.output_names) > 1
     lines = [f"Terms{f' of {name}' if many or model.is_classifier else ''}, on the scale of {scale}"]
     if not len(found):

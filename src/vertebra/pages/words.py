@@ -58,6 +58,8 @@ def unit(model: Model) -> str:
         return f"log odds of {target.classes[1]}" if len(target.classes) == 2 else "logits of the class"
     if isinstance(model.likelihood, Poisson | NegativeBinomial):
         return f"log of {target.names[0]}"
+    if target.transform is not None:
+        return target.scale_of(0)
     return f"units of {target.names[0]}" if len(target.names) == 1 else "units of the target"
 
 
