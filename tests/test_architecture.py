@@ -24,11 +24,11 @@ STOREYS = {
     " working_responses predictive",
     "inference": "objective conjugate rows training arguments density laplace draws settings outcome run fitting",
     "terms": "term polynomials families functions evidence dependence sums structure model sandwich chi_squares"
-    " score_test choice jumps search linear copula joint sum_of_terms components block shapes latents"
+    " score_test choice jumps search linear copula joint sum_of_terms components splits block shapes latents"
     " roughness revision all_rows overconfidence together substitutes additive group_lasso",
     "effects": "words notebook grid effect pieces members decomposition ensemble posterior",
-    "models": "settings target rows conformal reading searched scores findings diagnostics dependence calibration"
-    " remainder noise_choice evaluation refits flexible networks model given explanation summary conclusion additive"
+    "models": "settings target rows conformal reading searched scores findings diagnostics dependence levels"
+    " calibration remainder noise_choice evaluation refits flexible networks model given explanation summary conclusion additive"
     " skeleton",
     "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
