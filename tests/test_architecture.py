@@ -24,12 +24,12 @@ STOREYS = {
     " working_responses predictive",
     "inference": "objective conjugate rows training arguments density laplace draws settings outcome run fitting",
     "terms": "term polynomials families functions ascent evidence dependence sums structure model sandwich chi_squares"
-    " score_test triples choice jumps search linear copula joint sum_of_terms components block shapes latents"
+    " score_test triples choice jumps search linear copula joint sum_of_terms components splits block shapes latents"
     " roughness revision all_rows overconfidence together substitutes additive group_lasso",
     "effects": "words notebook grid effect pieces members decomposition ensemble posterior",
     "models": "settings transform target rows conformal reading searched scores findings left_over diagnostics"
-    " dependence calibration remainder noise_choice evaluation refits flexible networks model given explanation summary"
-    " conclusion scale_choice additive additive_fits skeleton",
+    " dependence levels calibration remainder noise_choice evaluation refits flexible networks model given explanation"
+    " summary conclusion scale_choice additive additive_fits skeleton",
     "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
     "pages": "words drawings whatif chartdata report",

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vertebra.cli.tablefile import Frame, in_flags
-from vertebra.effects.words import probability_words
+from vertebra.effects.words import lines, probability_words
 from vertebra.terms.term import term_label
 
 if TYPE_CHECKING:
@@ -88,22 +88,22 @@ def say_effects(
     for i, (name, own) in enumerate(groups):
         headers = ["term", "strength", f"{100 * level:g} % interval", "share", "probability"]
         table = plain_table(*headers, *(["exact"] if exact else []))
-        shown = (own[column].head(most) for column in ("term", "strength", "lower", "upper", "sobol", "probability"))
-        for term, strength, lower, upper, sobol, probability in zip(*shown, strict=True):
+        shown = lines(own)
+        for line in shown[:most]:
             cells = [
-                shown_term(term),
-                f"{strength:.4g}",
-                f"{lower:.4g} – {upper:.4g}",
-                f"{sobol:.1%}",
-                probability_words(probability),
+                printable(line.label),
+                f"{line.strength:.4g}",
+                f"{line.lower:.4g} – {line.upper:.4g}",
+                f"{line.share:.1%}",
+                probability_words(line.probability),
             ]
-            table.add_row(*cells, *([f"{exact(term):.4g}"] if exact else []))
+            table.add_row(*cells, *([f"{exact(line.term):.4g}"] if exact else []))
         if i:
             say.print()
         say.print(f"Effects on {printable(name)}:" if name else "Effects:", style="bold", soft_wrap=True)
         say.print(table)
-        if len(own) > most:
-            say.print(f"and {len(own) - most} more")
+        if len(shown) > most:
+            say.print(f"and {len(shown) - most} more")
 
 
 def say_totals(say: Console, found: Frame, level: float) -> None:

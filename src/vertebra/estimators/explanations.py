@@ -60,9 +60,12 @@ class Explanations(Estimator):
             Columns term (tuple of names), order, strength (‖f_T‖ on the link scale: the units of y, of the logit for
             classes, of the log of the rate for counts), sd, lower, upper, sobol (the share again), probability (that
             the term is real); share (Cov(f_T, f)/Var f: all sum to 1), share_lower, share_upper, share_own (Var f_T/Var
-            f, the part without what the term has in common with others). Where terms of few inputs leave something out
-            that networks could learn, a term of all inputs stands for it, what the networks say otherwise; its strength
-            is the root of the squared error that it takes off rows left out, and counts as if it went with no other.
+            f, the part without what the term has in common with others); group. Of inputs that all but copy each other
+            only the sum of their terms may be known: then `group` names these terms, strength, sd, lower and upper are
+            those of the sum in every row of it, and shares have no limits. Where terms of few inputs leave something
+            out that networks could learn, a term of all inputs stands for it, what the networks say otherwise; its
+            strength is the root of the squared error that it takes off rows left out, and counts as if it went with no
+            other.
         """
         return explanation.effects(self._fitted(), order, level, baseline=baseline, output=output, measure=measure)
 
@@ -92,8 +95,8 @@ class Explanations(Estimator):
         DataFrame
             Columns input (which acts), substitute, correlation (of their nearest functions), together (the probability
             that one of them acts), and of what they do, summing to 1: input_alone, substitute_alone, both (each by
-            itself), product (together as well). The six closest pairs at most; none where terms were given, and none of
-            six classes and more.
+            itself), product (together as well); group (all that may act in place of the input). The six closest pairs
+            at most; none where terms were given, and none of six classes and more.
         """
         return explanation.substitutes(self._fitted(), output=output)
 

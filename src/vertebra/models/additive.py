@@ -30,6 +30,7 @@ from vertebra.models.diagnostics import (
 from vertebra.models.evaluation import cross_fitted, folds_for, losses, losses_of_logits
 from vertebra.models.findings import Finding, Kind, Severity, notes
 from vertebra.models.given import clusters_given, shapes_given
+from vertebra.models.levels import levels_together
 from vertebra.models.model import Found, Model
 from vertebra.models.networks import SCHEMES, Shape, ensemble_of, train, training
 from vertebra.models.noise_choice import (
@@ -405,8 +406,9 @@ class AdditiveFit:
         for i in acting:
             if columns[i].kind == "number":
                 findings += marked_gaps(columns[i].original(matrix[:, i]), names[i])
+        copies = copies_of(matrix, self.read.n_levels)
+        findings += levels_together(matrix, columns, acting, copies)
         if self.given is None:
-            copies = copies_of(matrix, self.read.n_levels)
             findings += equal_inputs({i: first for i, first in copies.items() if first in acting}, names)
             stories = (open_choices(s.substitutes, names, copies) for s in found.structures)
             findings += dict.fromkeys(finding for each in stories for finding in each)

@@ -15,7 +15,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from vertebra.effects.words import probability_words
+from vertebra.effects.words import lines, probability_words
 from vertebra.machine.file import Record, libraries, put
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.explanation import MeasureLike, effects, measure_of, totals
@@ -91,6 +91,7 @@ def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, object
             },
             rest_words=words.rest_words(model),
             effects=[list(table.itertuples()) for table in found],
+            lines=[lines(table) for table in found],
             totals=[list(totals(model, output=k, measure=measure).itertuples()) for k in range(len(outputs))],
             chart_kinds=[kinds(own) for own in drawn],
             doubtful=words.DOUBTFUL,
