@@ -32,7 +32,7 @@ STOREYS = {
     " summary conclusion scale_choice additive additive_fits skeleton",
     "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
-    "pages": "words drawings whatif chartdata report",
+    "pages": "words drawings whatif chartdata cases report",
     "estimators": "estimator regressor classifier explanations additive skeleton loading",
     "cli": "tablefile terminal options roles answers folder holdout embedded fit predict ask look demo app __main__",
 }

@@ -15,6 +15,7 @@ from vertebra.machine.checks import seed_of
 from vertebra.models import explanation
 from vertebra.models.explanation import MeasureLike
 from vertebra.models.settings import TermLike
+from vertebra.pages.cases import CasesLike
 from vertebra.pages.report import write
 from vertebra.tables.schema import TableLike, ValuesLike
 
@@ -317,14 +318,18 @@ class Explanations(Estimator):
         X: TableLike = None,
         y: ValuesLike = None,
         *,
+        cases: CasesLike = None,
         measure: MeasureLike = None,
     ) -> None:
         """Writes one self-contained HTML page: the answer, effects, accuracy, and a panel to try inputs in.
 
         Accuracy is that on `X`, `y`, rows that were not fitted, where they are given; else on the rows of the fit, each
-        left out in turn. `measure` is what effects are averages over, as in `effects`. Needs `vertebra[report]`.
+        left out in turn. Five rows are taken apart, prediction by prediction: a typical one, the highest, the lowest
+        and the two worst predicted of `cases`, a pair (X, y), or of `X`, `y` where these are given; with `cases=False`
+        the page holds no row of any table. `measure` is what effects are averages over, as in `effects`. Needs
+        `vertebra[report]`.
 
-        >>> model.report("report.html")
+        >>> model.report("report.html", cases=(data.x, data.y))
         >>> with open("report.html", encoding="utf-8") as page:
         ...     "x3" in page.read()
         True
@@ -333,7 +338,8 @@ class Explanations(Estimator):
         if (X is None) != (y is None):
             raise ValueError("`X` and `y` must be given together, or neither.")
         evaluation = model.evaluation if X is None else self.evaluate(X, y)  # type: ignore[attr-defined]
-        write(model, evaluation, self._asked(), path, measure)
+        given = (X, y) if cases is None and X is not None else cases
+        write(model, evaluation, self._asked(), path, measure, given)
 
     def _all_effects(self) -> pd.DataFrame | None:
         return self.effects()

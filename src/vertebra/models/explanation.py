@@ -27,8 +27,8 @@ N_SHOWN, N_SHOWN_BEYOND = {1: 50, 2: 20, 3: 8}, 5
 # What `effects` says of each term.
 EFFECTS = ["term", "order", "strength", "sd", "lower", "upper", "sobol", "probability"]
 EFFECTS += ["share", "share_lower", "share_upper", "share_own", "group"]
-# What stands between the inputs of a term: as it is printed, without blanks, and in files.
-BETWEEN = (" × ", "×", ":")
+# What stands between the inputs of a term: as it is printed, without blanks, in files, and as keyboards have it.
+BETWEEN = (" × ", "×", ":", " x ", " * ")
 # What stands between the terms of a set whose split is not determined.
 BESIDE = " + "
 
@@ -275,6 +275,19 @@ def explain(
     """One prediction taken apart on the link scale: the intercept, then what each term adds, largest first."""
     check_level(level)
     coded = model.schema.matrix(_one_row(row, "row", len(model.schema.sources)), model.kind)
+    return parts_of(model, coded, level, baseline=baseline, output=output, measure=measure)
+
+
+def parts_of(
+    model: Model,
+    coded: Float[np.ndarray, "1 p"],
+    level: float = 0.95,
+    *,
+    baseline: TableLike = None,
+    output: int = 0,
+    measure: MeasureLike = None,
+) -> pd.DataFrame:
+    """`explain` of a row as the schema codes it."""
     under = latent_of(model, output), _baseline(model, baseline), measure_of(model, measure)
     local = _taken_apart(model).local(model.encoding(coded), *under, with_sd=True)
     unit, width = model.target.unit(output), float(ndtri(0.5 + 0.5 * level))

@@ -36,7 +36,7 @@ const watch = new IntersectionObserver((entries) => entries.forEach((entry) => {
 $("[data-chart]").forEach((node) => watch.observe(node));
 const redraw = () => drawn.forEach((again, node) => { if (isShown(node)) again(); });
 if (slider) showDecision();
-// Paper shows all that stands open: what was not scrolled to yet is drawn before it is printed.
+// Paper is white, and shows all that stands open: what was not scrolled to yet is drawn before it is printed.
 function drawAll() {
   $("[data-chart]").filter(isShown).forEach((node) => {
     if (!drawn.has(node)) drawn.set(node, () => draw(node));
@@ -44,5 +44,17 @@ function drawAll() {
   });
 }
 $("details").forEach((fold) => fold.addEventListener("toggle", redraw));
-window.addEventListener("beforeprint", drawAll);
+let themeBefore = null;
+window.addEventListener("beforeprint", () => {
+  themeBefore = themeBefore || root.dataset.theme;
+  root.dataset.theme = "light";
+  root.classList.add("paper");
+  drawAll();
+});
+window.addEventListener("afterprint", () => {
+  root.classList.remove("paper");
+  root.dataset.theme = themeBefore || root.dataset.theme;
+  themeBefore = null;
+  redraw();
+});
 $("[data-toggle]").forEach((box) => box.addEventListener("change", redraw));
