@@ -31,8 +31,9 @@ from vertebra.models.noise_choice import (
     AT_GAPS,
     LEAST_GAIN,
     LIKELIER,
+    MUCH_WORSE,
     Noise,
-    likely_noise,
+    likely_noises,
     noise_of,
     noisier_at_gaps,
     of_classes,
@@ -58,9 +59,6 @@ from vertebra.terms.term import Term
 # A loss this many times that of a linear model, on rows left out, is worth another fit: where the truth is linear, most
 # fits should not take twice the time. experiments/separable.py was run with this value, and with no other.
 BEHIND = 1.02
-# A mean squared error so many times that with even noise is too much for a likelier noise. A round number: with uneven
-# noise the noisiest rows decide it, and say little of f.
-MUCH_WORSE = 1.1
 # Fits of fewer rows have matrices so small that threads of LAPACK's own cost more than they bring.
 ROWS_FOR_THREADS = 3000
 
@@ -140,8 +138,7 @@ class AdditiveFit:
 
         found = terms_of(mains)
         if self._may_choose_noise(searched, noise) and not control.enough():
-            other = self._likely_noise(searched, noise, found)
-            noise, found = self._likelier(searched, (noise, found), other, within, control)
+            noise, found = self._likelier(searched, (noise, found), within, control)
         linear = cross_fitted(rows, folds_for(rows, self.seed), self.read.n_levels, classes=self.n_classes)
         if self.given is None and within is None and len(x) >= 2 * x.shape[1] and not control.enough():
             limit = BEHIND * self._linear_losses(linear, searched)
@@ -220,35 +217,35 @@ class AdditiveFit:
         is_free = self.settings.likelihood == "auto" and noise.of is Plain and searched.everything is None
         return is_free and rows.group is None and rows.time is None
 
-    def _likely_noise(self, searched: Searched, noise: Noise, found: Additive) -> Noise:
-        """The noise that rows left out speak for, by a quick look."""
+    def _likely_noises(self, searched: Searched, found: Additive) -> list[str]:
+        """The noises that rows left out speak for, by a quick look."""
         x, y, rows, n_levels, _ = searched
         is_bent = self.read.target.transform is not None
         if is_bent and self.shapes:  # the mean of y is to rise with f, whatever the noise
-            return noise
-        looked = likely_noise(found, x, y, rows.weight, n_levels, has_mean=is_bent)
-        if looked == "gaussian" or (self._may_remain and self._is_something_left(searched, found)):
-            return noise
-        return noise_of(looked, *noise.notes, LIKELIER[looked])
+            return []
+        looked = likely_noises(found, x, y, rows.weight, n_levels, has_mean=is_bent)
+        return [] if looked and self._may_remain and self._is_something_left(searched, found) else looked
 
     def _likelier(
-        self, searched: Searched, old: tuple[Noise, Additive], new: Noise, within: list[Term] | None, control: Control
+        self, searched: Searched, old: tuple[Noise, Additive], within: list[Term] | None, control: Control
     ) -> tuple[Noise, Additive]:
         """Another noise with its fit, where rows left out speak for these; else those that there are."""
         noise, found = old
-        if new is noise:
-            return old
         y, rows = searched.y, searched.rows
-        control.report("rows left out speak for another noise: fitting it")
-        other = self._terms_of(
-            searched, new, within, Mains.FOUND, enough=control.enough, report=control.report, everything=None
-        )
-        before, after = _losses(found, searched), _losses(other, searched)
-        gain = float(rows.weight @ (_left_out(other).log_prob(y) - _left_out(found).log_prob(y)).sum(axis=1))
-        if gain < LEAST_GAIN or np.any(after > MUCH_WORSE * before):
-            return old
-        *notes, words = new.notes
-        return new._replace(notes=[*notes, words.format(gain / rows.weight.sum())]), other
+        for looked in self._likely_noises(searched, found):
+            if control.enough():
+                break
+            control.report("rows left out speak for another noise: fitting it")
+            new = noise_of(looked, *noise.notes)
+            other = self._terms_of(
+                searched, new, within, Mains.FOUND, enough=control.enough, report=control.report, everything=None
+            )
+            before, after = _losses(found, searched), _losses(other, searched)
+            gain = float(rows.weight @ (_left_out(other).log_prob(y) - _left_out(found).log_prob(y)).sum(axis=1))
+            if gain >= LEAST_GAIN and np.all(after <= MUCH_WORSE[looked] * before):
+                words = LIKELIER[looked].format(gain / rows.weight.sum())
+                return new._replace(notes=[*new.notes, words]), other
+        return old
 
     def _is_something_left(self, searched: Searched, found: Additive) -> bool:
         """Whether networks, which know of Gaussian noise alone, could learn something of what the terms leave."""
