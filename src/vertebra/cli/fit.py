@@ -35,6 +35,7 @@ from vertebra.cli.options import (
     MemoryOption,
     MissingOption,
     MonotoneOption,
+    NoCasesOption,
     NoReportOption,
     ProcessesOption,
     ProcessOption,
@@ -71,8 +72,9 @@ from vertebra.cli.terminal import (
 
 if TYPE_CHECKING:
     from vertebra.cli.roles import Inputs, Target
+    from vertebra.pages.cases import CasesLike
 else:
-    Inputs = Target = object  # they come with pandas, which takes long to import
+    Inputs = Target = CasesLike = object  # they come with pandas, which takes long to import
 
 MOST_HELD_OUT = 0.9  # a first fit needs rows too
 LARGEST_SEED = 2**32 - 1  # NumPy's
@@ -102,6 +104,7 @@ def fit(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     no_report: NoReportOption = False,
+    no_cases: NoCasesOption = False,
     raw_text: RawTextOption = False,
     sep: SepOption = None,
     encoding: EncodingOption = None,
@@ -161,6 +164,7 @@ class Asked:
     as_json: bool
     quiet: bool
     no_report: bool
+    no_cases: bool
     raw_text: bool
     sep: str | None
     encoding: str | None
@@ -178,11 +182,12 @@ class Asked:
 
 
 class Fitted(NamedTuple):
-    """A model, what it predicts, and how many rows the table has."""
+    """A model, what it predicts, how many rows the table has, and those of which a page shows a few."""
 
     model: Explanations
     target: Target
     n_rows: int
+    cases: CasesLike = None
 
 
 def _check(asked: Asked) -> None:
@@ -243,9 +248,10 @@ def _fitted(asked: Asked, say: Console) -> Fitted | None:
     )
     settings = _settings(asked, y, x)
     if not asked.is_streamed:
-        say_lines(say, roles.described(asked.table, len(frame), x, y))
+        say_lines(say, roles.described(asked.table, len(frame), x, y, is_timed=asked.time is not None))
         model = fit_and_evaluate(say, x.frame, y, about, settings, share=asked.holdout, budget=asked.time_budget)
-        return Fitted(model, y, len(frame))
+        cases = False if asked.no_cases else (x.frame, y.values, x.rows.tolist())
+        return Fitted(model, y, len(frame), cases)
     columns = [*x.frame.columns, *y.names, *([asked.weight] if asked.weight else [])]
     settings |= dict(checkpoint=asked.out / CHECKPOINT_NAME, time_budget=asked.time_budget)
     model, n_rows = fit_files(say, asked.table, columns, y, asked.weight, settings, asked.memory)
@@ -291,9 +297,9 @@ def _write(asked: Asked, fitted: Fitted, files: Sequence[pathlib.Path], say: Con
     """The files, and what is said of them."""
     from vertebra.cli import answers
 
-    model, y, n_rows = fitted
+    model, y, n_rows, cases = fitted
     found = answers.all_effects(model)
-    write_model(model, files, found, is_raw=asked.raw_text)
+    write_model(model, files, found, is_raw=asked.raw_text, cases=cases)
     if not asked.as_json:
         say.print()
         say_severe(say, model)

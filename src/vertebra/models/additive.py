@@ -30,6 +30,7 @@ from vertebra.models.diagnostics import (
 from vertebra.models.evaluation import cross_fitted, folds_for, losses, losses_of_logits
 from vertebra.models.findings import Finding, Kind, Severity, notes
 from vertebra.models.given import clusters_given, shapes_given
+from vertebra.models.levels import levels_together
 from vertebra.models.model import Found, Model
 from vertebra.models.networks import SCHEMES, Shape, ensemble_of, train, training
 from vertebra.models.noise_choice import (
@@ -92,7 +93,7 @@ class AdditiveFit:
             coded = encoded(read, self.targets, self.seed, most_levels=MOST_LEVELS, fill=False)
             searched = self._searched(coded)
             found, linear, noise, mains = self._terms(searched, within, control)
-            seconds = control.spent - began
+            seconds, found = control.spent - began, found.described()
             outcome = self._outcome(found, coded, searched, linear, noise)
             if self.settings.scheme != "auto" and found.clusters:
                 outcome = self._with_network(outcome, found, noise.likelihood, control)
@@ -172,6 +173,7 @@ class AdditiveFit:
             within=within,
             mains=mains,
             shapes=self.shapes,
+            describes=False,
             **how,
         )
 
@@ -404,8 +406,9 @@ class AdditiveFit:
         for i in acting:
             if columns[i].kind == "number":
                 findings += marked_gaps(columns[i].original(matrix[:, i]), names[i])
+        copies = copies_of(matrix, self.read.n_levels)
+        findings += levels_together(matrix, columns, acting, copies)
         if self.given is None:
-            copies = copies_of(matrix, self.read.n_levels)
             findings += equal_inputs({i: first for i, first in copies.items() if first in acting}, names)
             stories = (open_choices(s.substitutes, names, copies) for s in found.structures)
             findings += dict.fromkeys(finding for each in stories for finding in each)

@@ -16,6 +16,7 @@ from vertebra.machine.control import Control
 from vertebra.models.findings import Finding, Kind, Severity
 from vertebra.models.scores import Method, ScoreName
 from vertebra.terms.structure import Substitute
+from vertebra.terms.substitutes import Choice, choices
 
 # Rank correlations of two inputs from which their effects can hardly be told apart.
 CONCURVE = 0.95
@@ -144,18 +145,24 @@ def open_choices(found: Sequence[Substitute], names: Sequence[str], copies: Mapp
 
     Of `copies`, which say the same as another, nothing is said here.
     """
-    result = []
-    for i, j, correlation, together, one, other, both, product in found:
-        # where the other one alone is clear, it is not the one that the model reads
-        if copies.get(j) == i or together < REAL or max(one, both, product) > CLEAR:
-            continue
-        sure = probability_words(together)
-        which = "the model reads the other" if other > CLEAR else "data hardly say which"
-        said = f"{names[i]} or {names[j]} acts ({sure}), and {which}: {names[i]} alone {one:.2f}, "
-        said += f"{names[j]} alone {other:.2f}, both {both:.2f}, as a product too {product:.2f}"
-        words = f"{said}. They go together ({correlation:.2f}):"
-        result.append(Finding(Kind.SUBSTITUTES, Severity.WARNING, words, float(one), "read them as one."))
-    return result
+    # where the other one alone is clear, it is not the one that the model reads
+    said = [s for s in found if copies.get(s.other) != s.input and s.together >= REAL]
+    open_ones = [s for s in said if max(s.input_alone, s.both, s.product) <= CLEAR]
+    return [_open_choice(choice, names) for choice in choices(open_ones)]
+
+
+def _open_choice(choice: Choice, names: Sequence[str]) -> Finding:
+    named = [names[i] for i in choice.inputs]
+    which = "the model reads the other" if max(choice.alone[1:]) > CLEAR else "data hardly say which"
+    if len(named) > 2 and which == "the model reads the other":
+        which = "the model reads another"
+    shares = ", ".join(f"{name} alone {share:.2f}" for name, share in zip(named, choice.alone, strict=True))
+    said = (
+        f"{', '.join(named[:-1])} or {named[-1]} acts ({probability_words(choice.together)}), and {which}: {shares}, "
+    )
+    said += f"{'both' if len(named) == 2 else 'two of them'} {choice.both:.2f}, as a product too {choice.product:.2f}"
+    words = f"{said}. They go together ({choice.correlation:.2f}):"
+    return Finding(Kind.SUBSTITUTES, Severity.WARNING, words, choice.alone[0], "read them as one.")
 
 
 def coverage(

@@ -74,6 +74,8 @@ class Model:
     conformal: Float[np.ndarray, "m k"] | None = None  # sorted scores of rows set aside
     # draws of strengths and shares, by output and measure or baseline: worked out once
     sizes: dict[tuple, dict[Term, Sizes]] = field(default_factory=dict, repr=False, compare=False)
+    # likewise of the sets of terms whose split is not determined
+    splits: dict[tuple, dict[tuple[Term, ...], Sizes]] = field(default_factory=dict, repr=False, compare=False)
 
     def replace(self, **parts: object) -> "Model":
         return dataclasses.replace(self, **parts)

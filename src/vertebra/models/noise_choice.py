@@ -196,6 +196,8 @@ def noisier_at_gaps(
     if not there or len(gaps) < ROWS_FOR_GAPS:
         return []
     mains, rng = [(i,) for i in range(x.shape[1])], np.random.default_rng(seed)
-    first = fit_additive(x, Plain(y, rows.weight), rows.weight, clusters=mains, n_levels=n_levels, rng=rng)
+    first = fit_additive(
+        x, Plain(y, rows.weight), rows.weight, clusters=mains, n_levels=n_levels, rng=rng, describes=False
+    )
     away = Predictive(first.likelihood, *first.left_out).away(y)
     return [i for i in there if is_noisier(away, gaps[:, i])]

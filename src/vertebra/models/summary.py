@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vertebra.effects.words import lines as lines_of
 from vertebra.effects.words import probability_words
 from vertebra.models.explanation import effects
 from vertebra.models.model import Model
 from vertebra.models.scores import ScoreName
 from vertebra.models.settings import COUNTS
-from vertebra.terms.term import term_label
 
 # Characters of a line, as statsmodels and R print their summaries; terms that are printed, the strongest.
 WIDTH, MOST_TERMS = 96, 40
@@ -89,16 +89,15 @@ def _terms(model: Model, k: int, name: str, level: float) -> list[str]:
         return [*lines, "none: no input was found to act."]
     tail = 50.0 * (1.0 - level)
     heads = ["strength", "sd", f"{tail:g} %", f"{100.0 - tail:g} %", "share", "P(real)"]
-    labels = [term_label(term) for term in found["term"].head(MOST_TERMS)]
+    shown = lines_of(found)
+    labels = [line.label for line in shown[:MOST_TERMS]]
     widths, first = [10, 10, 10, 10, 8, 9], min(max(map(len, labels)) + 2, WIDTH - 57)
     lines.append(" " * first + _cells(heads, widths))
-    columns = (found[each] for each in ("strength", "sd", "lower", "upper", "sobol", "probability"))
-    for label, *row in zip(labels, *columns, strict=False):
-        *numbers, share, probability = row
-        cells = [*(f"{value:.4g}" for value in numbers), f"{share:.1%}", probability_words(probability)]
+    for label, line in zip(labels, shown, strict=False):
+        cells = [*(f"{value:.4g}" for value in line[2:6]), f"{line.share:.1%}", probability_words(line.probability)]
         lines.append(f"{label if len(label) < first else label[: first - 2] + '…':<{first}}" + _cells(cells, widths))
-    if len(found) > MOST_TERMS:
-        lines.append(f"and {len(found) - MOST_TERMS} more")
+    if len(shown) > MOST_TERMS:
+        lines.append(f"and {len(shown) - MOST_TERMS} more")
     return lines
 
 
