@@ -13,9 +13,9 @@ from vertebra.networks.skeleton import Skeleton
 # Arguments that say something of some inputs.
 BY_INPUT = ("feature_types", "monotone")
 # What files of 0.1 do not know: they hold it where it is given, so that others stay as they were.
-LATER = ("missing_values", "monotone", "evaluation", "class_weight")
+LATER = ("missing_values", "monotone", "evaluation", "class_weight", "transform")
 # Those of them whose usual value is not nothing.
-USUAL = {"evaluation": "auto"}
+USUAL = {"evaluation": "auto", "transform": "none"}
 
 
 def params_state(params: Mapping[str, object]) -> Record:

@@ -292,7 +292,7 @@ class AdditiveFit:
         )
         return is_nearer and new > old
 
-    def _linear_losses(self, linear: Float[np.ndarray, "n k"], searched: Searched) -> Float[np.ndarray, " k"]:
+    def _linear_losses(self, linear: Float[np.ndarray, "n m"], searched: Searched) -> Float[np.ndarray, " k"]:
         """Those of linear models, on the scale that is fitted."""
         rows, target = searched.rows, self.read.target
         if self.n_classes:

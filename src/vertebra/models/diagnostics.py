@@ -55,8 +55,7 @@ TOO_GOOD, TOO_GOOD_AUC, TOO_GOOD_LOSS, ROWS_TO_BE_PARTED = 1e-3, 5e-4, 0.01, 50
 # Rows per coefficient, counted as rows decide them, below which it is said, and below which it is worth a warning: f1
 # of 300 rows has 9, and its intervals, widened by what rows left out show, hold.
 ROWS_PER_COEFFICIENT, TOO_FEW_PER_COEFFICIENT = 10.0, 5.0
-# Rows of the rarest class for each input: half of what is asked for where all inputs are fitted (Peduzzi et al., 1996),
-# as here terms are chosen. With 1.2, intervals of log odds covered 0.72 (one fit), with 6 0.99.
+# Rows of the rarest class for each input: half of what is asked for where all are fitted (Peduzzi et al., 1996).
 ROWS_OF_A_CLASS = 5.0
 # Log odds, or logs of rates, that no table can show: e²⁰ is 5 × 10⁸ to one.
 MOST_LOG_ODDS = 20.0
