@@ -75,6 +75,24 @@ from vertebra.networks.build import (
 from vertebra.networks.divergence import (
     kl as kl,
 )
+from vertebra.networks.embeddings import (
+    ByKind as ByKind,
+)
+from vertebra.networks.embeddings import (
+    LevelsBlock as LevelsBlock,
+)
+from vertebra.networks.embeddings import (
+    PeriodicBlock as PeriodicBlock,
+)
+from vertebra.networks.embeddings import (
+    PiecewiseLinearBlock as PiecewiseLinearBlock,
+)
+from vertebra.networks.embeddings import (
+    RobustScaling as RobustScaling,
+)
+from vertebra.networks.embeddings import (
+    embedded as embedded,
+)
 from vertebra.networks.kernels import (
     RBF as RBF,
     Dual as Dual,
@@ -117,6 +135,7 @@ from vertebra.networks.schemes import (
     mean_field as mean_field,
     random_features as random_features,
     select_inputs as select_inputs,
+    tabular as tabular,
 )
 from vertebra.networks.skeleton import (
     Node as Node,

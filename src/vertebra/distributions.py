@@ -4,7 +4,7 @@ V has the shape (d, r): V[j] is the paper's v_j, the weights into output j, and 
 A posterior is a recipe until `init` gives it its arrays. `phi` stands for features as columns,
 (r,) for one row of data or (r, batch) for many.
 
-Change 2 of the paper: q may be Gaussian, a point mass or a mixture of two (dropout).
+Change 2 of the paper: q may be Gaussian, a point mass or a mixture of two (dropout) or of k (members).
 Change 3 of the paper: p may be normal, Laplace (ℓ1) or group lasso.
 Those of your own derive from `Posterior` and `Prior`.
 
@@ -18,7 +18,7 @@ True
 from vertebra.networks.covariances import Diagonal, Full, LowRank
 from vertebra.networks.divergence import kl, kl_is_exact, register_kl
 from vertebra.networks.features import over_features, product
-from vertebra.networks.posteriors import Dropout, Gaussian, PointMass, Posterior, check_posterior
+from vertebra.networks.posteriors import Dropout, Gaussian, Members, PointMass, Posterior, check_posterior
 from vertebra.networks.priors import GroupLasso, Laplace, Normal, Prior, check_prior, initial_scale
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "GroupLasso",
     "Laplace",
     "LowRank",
+    "Members",
     "Normal",
     "PointMass",
     "Posterior",

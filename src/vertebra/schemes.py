@@ -20,6 +20,7 @@ from vertebra.networks.schemes import (
     mean_field,
     random_features,
     select_inputs,
+    tabular,
 )
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "mean_field",
     "random_features",
     "select_inputs",
+    "tabular",
 ]

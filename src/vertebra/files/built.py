@@ -22,7 +22,7 @@ from vertebra.likelihoods import Likelihood
 from vertebra.machine import claims, file
 from vertebra.machine.claims import Arrays
 from vertebra.machine.file import BadFile, Record
-from vertebra.networks import covariances, kernels, posteriors, priors
+from vertebra.networks import covariances, embeddings, kernels, posteriors, priors
 from vertebra.networks.blocks import FeatureBlock, FunctionBlock, InducingPointBlock, RandomFeatureBlock
 from vertebra.networks.build import layout
 from vertebra.networks.divergence import check_pair
@@ -46,7 +46,10 @@ SHIPPED: dict[str, type] = {
     "vb.Fixed": Fixed,
     "vb.RandomFeatureBlock": RandomFeatureBlock,
     "vb.InducingPointBlock": InducingPointBlock,
-    **_named("vb.distributions", posteriors, ("Gaussian", "PointMass", "Dropout")),
+    **_named(
+        "vb", embeddings, ("ByKind", "LevelsBlock", "PeriodicBlock", "PiecewiseLinearBlock", "RobustScaling")
+    ),
+    **_named("vb.distributions", posteriors, ("Gaussian", "PointMass", "Dropout", "Members")),
     **_named("vb.distributions", covariances, ("Full", "Diagonal", "LowRank")),
     **_named("vb.distributions", priors, ("Normal", "Laplace", "GroupLasso")),
     **_named("vb.kernels", kernels, ("RBF", "Matern", "Periodic", "Linear", "Polynomial", "Dual", "Sum", "Product")),

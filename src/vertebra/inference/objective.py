@@ -23,7 +23,14 @@ class StepNoise(NamedTuple):
 def step_noise(network: Network, n_rows: int, *, key: PRNGKeyArray, n_draws: int = 1) -> StepNoise:
     """Noise for `n_draws` draws of f at each of `n_rows` rows."""
     below_key, top_key, kl_key = jr.split(key, 3)
-    below = jax.vmap(lambda key: network.noise(key, (n_rows,)))(jr.split(below_key, n_draws))
+    keys, k = jr.split(below_key, n_draws), network.n_members
+    if k == 1:
+        below = jax.vmap(lambda key: network.noise(key, (n_rows,)))(keys)
+    else:
+        # draw by draw a row meets one member after the other, from a random one on: unbiased, and exact over k draws
+        first = jr.randint(jr.fold_in(below_key, n_draws), (n_rows,), 0, k)
+        member = (first[None] + jnp.arange(n_draws)[:, None]) % k
+        below = jax.vmap(lambda key, member: network.noise(key, (n_rows,), member=member))(keys, member)
     return StepNoise(below, jr.normal(top_key, (n_draws, n_rows, network.n_outputs)), kl_key)
 
 

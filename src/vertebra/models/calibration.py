@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.optimize import OptimizeResult, minimize_scalar
-from scipy.special import digamma, polygamma
+from scipy.special import digamma, logsumexp, polygamma
 
 from vertebra.likelihoods import Gaussian, Likelihood, StudentT
 from vertebra.likelihoods.densities import IN_NUMPY, normal_log_prob, student_log_prob
+from vertebra.likelihoods.predictive import Predictive
 from vertebra.likelihoods.quadrature import gauss_hermite
 
 # Rows looked at: a scale from so many is known to 2 %.
@@ -32,6 +33,8 @@ DOUBT = 0.6
 # What heavy tails must bring, in log density of all rows, to be preferred to normal ones: about what one parameter more
 # brings by chance in one fit of twenty.
 LEAST_GAIN = 2.0
+# What logits may be multiplied by, so that the best lies inside, and the least probability that a loss tells apart.
+WARMTH, LEAST_PROBABILITY = (0.02, 3.0), 1e-12
 # The noise is no smaller than this share (a round number) of the usual distance of a row left out: densities stay
 # finite where an ensemble meets a row that stands there twice.
 LEAST_NOISE = 0.05
@@ -86,6 +89,66 @@ def doubt(said: LeftOut, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, 
     error = np.average((y - said.mean) ** 2 - said.fewer, axis=0, weights=weight)
     variance = np.average(said.variance, axis=0, weights=weight)
     return np.clip(error / np.maximum(variance, 1e-300), 0.0, DOUBT)
+
+
+def chosen(
+    means: Float[np.ndarray, "members n k"],
+    unseen: Bool[np.ndarray, "members n"],
+    n_groups: int,
+    likelihood: Likelihood,
+    y: Float[np.ndarray, "n k"],
+    weight: Float[np.ndarray, " n"],
+) -> tuple[Int[np.ndarray, " kept"], float]:
+    """Which members to average, and by what to multiply f: what predicts rows left out best.
+
+    Members come in groups, one for each prior, tightest first; two or more neighbouring ones are kept, so that at least
+    two members speak of a row. Logits are multiplied by one number for all rows (Guo et al. 2017); other f by 1. These
+    few numbers are chosen by all rows, and flatter what is said of them by less than rows differ.
+    """
+    size = len(means) // n_groups
+    best: tuple[float, np.ndarray, float] | None = None
+    for first in range(n_groups - 1):
+        for last in range(first + 2, n_groups + 1):
+            kept = np.arange(first * size, last * size)
+            share = unseen[kept] / unseen[kept].sum(axis=0)
+            f = np.einsum("mn,mnk->nk", share, means[kept])
+            if likelihood.has_classes:
+                warm = lambda t, f=f: _class_loss(np.exp(t) * f, y, weight)  # noqa: E731
+                found = cast(OptimizeResult, minimize_scalar(warm, bounds=np.log(WARMTH), method="bounded"))
+                loss, warmth = float(found.fun), float(np.exp(found.x))
+            else:
+                loss, warmth = float(np.average(np.mean((y - f) ** 2, axis=1), weights=weight)), 1.0
+            if best is None or loss < best[0]:
+                best = loss, kept, warmth
+    if best is None:
+        raise ValueError(f"`n_groups` must be at least 2, got {n_groups}.")
+    return best[1], best[2]
+
+
+def doubt_of_classes(
+    said: LeftOut, likelihood: Likelihood, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " latent"] | None:
+    """By what factor the variance of logits is to be taken: what makes the classes of rows left out likeliest.
+
+    None of other likelihoods.
+    """
+    if not likelihood.has_classes:
+        return None
+    rows = np.random.default_rng(0).permutation(len(y))[:MOST_ROWS]
+    mean, variance, own = said.mean[rows], said.variance[rows], weight[rows]
+
+    def loss(factor: float) -> float:
+        p = Predictive(likelihood, mean, factor * variance).probabilities()
+        return -float(own @ np.log(np.maximum(p[np.arange(len(p)), y[rows, 0].astype(int)], LEAST_PROBABILITY)))
+
+    return np.full(mean.shape[1], min((0.0, 0.5 * DOUBT, DOUBT), key=loss))
+
+
+def _class_loss(f: Float[np.ndarray, "n k"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> float:
+    """−log p of the classes, in the mean, at logits f: one of the second of two classes, or one of each."""
+    logits = np.concatenate([np.zeros_like(f), f], axis=1) if f.shape[1] == 1 else f
+    each = logsumexp(logits, axis=1) - np.take_along_axis(logits, y.astype(int), axis=1)[:, 0]
+    return float(np.average(each, weights=weight))
 
 
 def noise(

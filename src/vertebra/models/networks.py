@@ -13,7 +13,7 @@ from vertebra.inference.outcome import Fitted, Progress
 from vertebra.inference.run import Callback
 from vertebra.likelihoods import Likelihood
 from vertebra.machine.control import Control
-from vertebra.models.calibration import LeftOut, doubt, left_out
+from vertebra.models.calibration import LeftOut, chosen, doubt, doubt_of_classes, left_out
 from vertebra.models.findings import Finding, Kind, Severity, notes
 from vertebra.models.settings import Settings
 from vertebra.networks import schemes
@@ -33,6 +33,8 @@ class Usual(TypedDict):
     activation: str  # of the skeleton
     folds: NotRequired[int]
     rate: NotRequired[float]
+    fewest: NotRequired[int]  # steps
+    scales: NotRequired[tuple[float, ...]]  # of priors, one for each run through the folds; of them some are kept
 
 
 SCHEMES = {
@@ -50,9 +52,23 @@ SCHEMES = {
     ),
     "inducing_points": Usual(widths=(), options=dict(r=40), n_restarts=1, activation="tanh"),
     "deep_ensemble": Usual(widths=(64, 64, 64), options={}, n_restarts=16, folds=8, rate=1e-2, activation="erf"),
+    # 8 folds under each of three priors
+    "tabular": Usual(
+        widths=(8, 64, 64),
+        options={},
+        n_restarts=24,
+        folds=8,
+        rate=1e-2,
+        activation="silu",
+        fewest=2000,
+        scales=(1.0, 3.0, 10.0),
+    ),
 }
+# Those of which many are averaged, each without some of the rows, and those on a node for every input.
+ENSEMBLES, EMBEDDED = ("deep_ensemble", "tabular"), ("tabular",)
 # What can be built on clusters and taken apart into terms.
-SCHEMES_OF_TERMS = [name for name in SCHEMES if name != "deep_ensemble"]
+SCHEMES_OF_TERMS = [name for name in SCHEMES if name not in ENSEMBLES]
+SCHEMES_OF_CLASSES = [name for name in SCHEMES if name != "deep_ensemble"]
 # Of the priors of an ensemble's members: which one suits is not known before.
 SCALES = (3.0, 10.0, 30.0)
 # Adam's rate where a scheme has none of its own.
@@ -106,8 +122,10 @@ def train(
     folds = min(usual.get("folds", 0), len(x))
 
     def network_of(key, member: int):
-        # 8 folds, 3 scales: the two members that leave a part out differ in scale
-        options = usual["options"] | ({"scale": SCALES[member % len(SCALES)]} if folds else {})
+        # 8 folds, 3 scales: the members that leave a part out differ in scale
+        scales = usual.get("scales")
+        scale = SCALES[member % len(SCALES)] if scales is None else scales[member * len(scales) // usual["n_restarts"]]
+        options = usual["options"] | ({"scale": scale} if folds else {})
         return build(shape.skeleton, getattr(schemes, shape.scheme)(shape.widths, **options), key=key, x=x)
 
     def watch(progress: Progress) -> bool:
@@ -116,7 +134,7 @@ def train(
 
     if n_steps is None:
         passes = N_PASSES * (len(x) if stream is None else stream.n_rows) // BATCH_SIZE
-        n_steps = min(max(passes, FEWEST_STEPS), MOST_STEPS) if folds else N_STEPS
+        n_steps = min(max(passes, usual.get("fewest", FEWEST_STEPS)), MOST_STEPS) if folds else N_STEPS
     networks = [network_of(k, i) for i, k in enumerate(jr.split(jr.fold_in(key, 1), usual["n_restarts"]))]
     shared = _Shared(
         key=key,
@@ -145,11 +163,23 @@ def train(
 
 def ensemble_of(fitted: Fitted, shape: Shape, seed: int, x, y, weight) -> tuple[EnsemblePosterior, LeftOut]:
     """The networks as an ensemble, and what is said of every row by those that had not seen it."""
-    about = shape.scheme, shape.widths, SCHEMES[shape.scheme]["options"]
-    ensemble = EnsemblePosterior(fitted.networks, np.ones(y.shape[1]), seed, *about)
-    said = left_out(*ensemble.members(x), np.stack(fitted.unseen))
-    factor = doubt(said, y, weight)
-    return ensemble._replace(factor=factor), said._replace(variance=factor * said.variance)
+    usual, unseen = SCHEMES[shape.scheme], np.stack(fitted.unseen)
+    everyone = EnsemblePosterior(
+        fitted.networks, np.ones(fitted.networks[0].n_outputs), seed, shape.scheme, shape.widths, usual["options"]
+    )
+    means, variances = everyone.members(x)
+    kept, warmth = np.arange(len(means)), 1.0
+    if "scales" in usual:
+        kept, warmth = chosen(means, unseen, len(usual["scales"]), fitted.likelihood, y, weight)
+    networks = tuple(fitted.networks[i] for i in kept)
+    if warmth != 1.0:
+        networks = tuple(network.times(warmth) for network in networks)
+    said = left_out(warmth * means[kept], warmth**2 * variances[kept], unseen[kept])
+    factor = doubt_of_classes(said, fitted.likelihood, y, weight)
+    if factor is None:
+        factor = doubt(said, y, weight)
+    ensemble = everyone._replace(networks=networks, factor=factor)
+    return ensemble, said._replace(variance=factor * said.variance)
 
 
 def training(fitted: Fitted) -> list[Finding]:

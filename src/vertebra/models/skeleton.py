@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from vertebra.effects.posterior import NetworkPosterior
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
@@ -11,11 +13,12 @@ from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.diagnostics import cut_short
 from vertebra.models.findings import Kind, notes
 from vertebra.models.model import Model
-from vertebra.models.networks import SCHEMES, Shape, ensemble_of, train, training
-from vertebra.models.reading import Read, Targets, encoded, read_classes, read_numbers
+from vertebra.models.networks import EMBEDDED, ENSEMBLES, SCHEMES, Shape, ensemble_of, train, training
+from vertebra.models.reading import Encoded, Read, Targets, encoded, read_classes, read_numbers
 from vertebra.models.rows import marginal_rows
 from vertebra.models.scores import Method
 from vertebra.models.settings import NOISES, Settings
+from vertebra.networks.embeddings import embedded
 from vertebra.networks.skeleton import Skeleton, chain
 from vertebra.tables.schema import TableLike, ValuesLike
 
@@ -23,6 +26,8 @@ from vertebra.tables.schema import TableLike, ValuesLike
 NOISES_OF_ENSEMBLES = ("auto", "gaussian", "student_t")
 # The width of layers of a scheme that has none of its own, on a skeleton of more layers.
 WIDTH = 8
+# Categories of more levels are read as the mean of the target in each: a scheme has so many codes, and one for missing.
+MOST_CODES = 24
 
 
 def fit_numbers(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: ValuesLike) -> Model:
@@ -32,7 +37,7 @@ def fit_numbers(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: 
     if scheme == "auto":
         is_enough = len(read.rows.y) >= SCHEMES["deep_ensemble"]["n_restarts"]
         scheme = "deep_ensemble" if is_enough and settings.likelihood in NOISES_OF_ENSEMBLES else "random_features"
-    if scheme == "deep_ensemble":
+    if scheme in ENSEMBLES:
         likelihood = Gaussian()  # while members train
     return _fit(settings, read, Targets(read.z, read.rows.weight), likelihood, scheme)
 
@@ -40,31 +45,36 @@ def fit_numbers(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: 
 def fit_classes(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: ValuesLike) -> Model:
     """A network for the logits of classes."""
     read = read_classes(settings, X, y, sample_weight)
-    scheme = "random_features" if settings.scheme == "auto" else settings.scheme
-    n_classes = read.target.n_classes
+    scheme, n_classes = settings.scheme, read.target.n_classes
+    if scheme == "auto":
+        scheme = "tabular" if _is_enough(read, n_classes) else "random_features"
     likelihood = Bernoulli() if n_classes == 2 else Categorical(n_classes)
     return _fit(settings, read, Targets.of_classes(read), likelihood, scheme)
 
 
 def _fit(settings: Settings, read: Read, targets: Targets, likelihood: Likelihood, scheme: str) -> Model:
     rows, y, seed = read.rows, targets.y, settings.seed
-    coded = encoded(read, targets, seed, most_levels=0, fill=True)
-    x, usual = coded.x, SCHEMES[scheme]
-    below, skeleton = _shape(settings, read.names, x.shape[1], usual["widths"], usual["activation"])
+    coded = encoded(read, targets, seed, most_levels=MOST_CODES if scheme in EMBEDDED else 0, fill=True)
+    coded = _with_codes(coded, read.n_levels)
+    x = coded.x
+    below, skeleton = _shape(settings, read.names, x.shape[1], scheme)
     shape = Shape(scheme, skeleton, (*below, likelihood.n_latent(y.shape[1]) // len(skeleton.outputs)))
     with settings.control() as control, threads(len(x)):
         given = likelihood, x, y, rows.weight, control
         fitted = train(settings, shape, *given, n_steps=settings.n_steps, stream=read.stream)
     findings = training(fitted) + cut_short(control, "train longer for a better fit.")
-    if scheme != "deep_ensemble":
+    if scheme not in ENSEMBLES:
+        usual = SCHEMES[scheme]
         about = seed, scheme, shape.widths, usual["options"]
         posterior = NetworkPosterior(fitted.network, marginal_rows(x, rows.weight), *about)
         outcome = Outcome(posterior, fitted.likelihood, coded.encoding, rows, findings, ended=control.ended)
         return conclude(settings, read, outcome)
     posterior, said = ensemble_of(fitted, shape, seed, x, y, rows.weight)
-    asked = settings.likelihood
-    likelihood = noise(said, y, rows.weight, kinds=("gaussian", "student_t") if asked == "auto" else (asked,))
-    words = f"{len(fitted.networks)} networks are averaged; the noise is from rows they had not seen."
+    asked, n_kept = settings.likelihood, len(posterior.networks)
+    words = f"{n_kept} networks are averaged; their logits are scaled by rows they had not seen."
+    if not likelihood.has_classes:
+        likelihood = noise(said, y, rows.weight, kinds=("gaussian", "student_t") if asked == "auto" else (asked,))
+        words = f"{n_kept} networks are averaged; the noise is from rows they had not seen."
     findings += notes(Kind.FITTING, [words])
     outcome = Outcome(
         posterior,
@@ -79,20 +89,41 @@ def _fit(settings: Settings, read: Read, targets: Targets, likelihood: Likelihoo
     return conclude(settings, read, outcome)
 
 
-def _shape(
-    settings: Settings, names: list[str], n_inputs: int, usual: Sequence[int], activation: str
-) -> tuple[list[int], Skeleton]:
+def _is_enough(read: Read, n_classes: int) -> bool:
+    """Whether every fold of an ensemble can have rows of every class."""
+    counts = np.bincount(read.rows.y[:, 0].astype(int), minlength=n_classes)
+    return bool(counts.min() >= SCHEMES["tabular"].get("folds", 0))
+
+
+def _with_codes(coded: Encoded, n_levels: Sequence[int]) -> Encoded:
+    """Categories that were left as they are as codes 0, 1, …, missing after the last level, −1 for one never seen."""
+    tables, x = list(coded.encoding.tables), coded.x.copy()
+    for i, (table, levels) in enumerate(zip(tables, n_levels, strict=True)):
+        if levels and table is None:
+            tables[i] = np.append(np.arange(levels + 1.0), -1.0)
+            x[np.isnan(x[:, i]), i] = levels
+    return coded._replace(encoding=coded.encoding._replace(tables=tuple(tables)), x=x)
+
+
+def _shape(settings: Settings, names: list[str], n_inputs: int, scheme: str) -> tuple[list[int], Skeleton]:
     """The widths below the outputs, and the skeleton: a chain over all inputs unless one is given."""
-    if settings.skeleton is None:
+    usual, given, lift = SCHEMES[scheme]["widths"], settings.skeleton, int(scheme in EMBEDDED)
+    if given is None:
         widths = list(usual if settings.widths is None else settings.widths)
-        return widths, chain(n_inputs, len(widths) + 1, activation=activation)
-    if settings.skeleton.n_inputs != n_inputs:
+        depth = len(widths) + 1 - lift
+        if depth < 1:
+            raise ValueError(f"`widths` must begin with that of the embeddings with scheme={scheme!r}, got none.")
+        skeleton = chain(n_inputs, depth, activation=SCHEMES[scheme]["activation"])
+        return widths, embedded(skeleton) if lift else skeleton
+    if given.n_inputs != n_inputs:
         raise ValueError(
             f"`skeleton` must have one input per column as the model reads them, {n_inputs} "
-            f"({', '.join(names[:10])}), got {settings.skeleton.n_inputs}."
+            f"({', '.join(names[:10])}), got {given.n_inputs}."
         )
-    below = settings.skeleton.depth - 1
-    widths = list([usual[0] if usual else WIDTH] * below if settings.widths is None else settings.widths)
+    below = given.depth - 1 + lift
+    first = usual[0] if usual else WIDTH
+    widths = [first, *[usual[-1] if lift else first] * (below - 1)][:below]
+    widths = widths if settings.widths is None else list(settings.widths)
     if len(widths) != below:
         raise ValueError(f"`widths` must have one entry per layer below the top, {below}, got {len(widths)}.")
-    return widths, settings.skeleton
+    return widths, embedded(given) if lift else given

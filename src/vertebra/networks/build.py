@@ -21,10 +21,11 @@ from vertebra.networks.blocks import (
     spread_points,
 )
 from vertebra.networks.covariances import Full
-from vertebra.networks.layer import Layer
+from vertebra.networks.embeddings import BlockOfRows
+from vertebra.networks.layer import Layer, starts_from_rows
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import Fixed, in_working_precision, is_traced
-from vertebra.networks.posteriors import Gaussian
+from vertebra.networks.posteriors import Gaussian, Members
 from vertebra.networks.skeleton import COPY, Node, Skeleton
 from vertebra.networks.stack import Copies, Stack, features_of_nodes, pile
 from vertebra.networks.wiring import Wiring, activate
@@ -54,6 +55,7 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
             f"`layers` must have one entry per layer of the skeleton, {skeleton.depth}, got {len(layers)}."
         )
     _check_activations(skeleton)
+    _check_members(skeleton, layers)
     if is_traced(key, x):
         raise ValueError(
             "`key` and `x` must have values when `build` runs, as NumPy draws with them, got traced ones: build "
@@ -163,11 +165,13 @@ def _stacked(
         if isinstance(block, InducingPointBlock) and block.z is None and x is not None:
             places = each(x, of=lambda rows, block=block: spread_points(rows, block.r, rng=rng))
         options = [{} if z is None else {"z": z} for z in places]
+        if isinstance(block, BlockOfRows) and x is not None:
+            options = [{"rows": rows} for rows in each(x, of=lambda rows: rows)]
         own = [block.init(n_features, rng=rng, **option) for option in options]
         _check_features(own[0], n_features)
         built = pile(own)
         features.append(built)
-        if x is not None and any(isinstance(b, InducingPointBlock) for b in layer.features[position + 1 :]):
+        if x is not None and any(starts_from_rows(later) for later in layer.features[position + 1 :]):
             per_node = built if ties is None else jax.tree.map(lambda leaf: leaf[np.asarray(ties)], built)
             x = np.asarray(_features_of(per_node, x, shared, n_nodes))
             shared = False
@@ -191,6 +195,16 @@ def _check_activations(skeleton: Skeleton) -> None:
                 _sigma(node)
             except ValueError as error:
                 raise ValueError(f"Node {node.name!r}: {error}") from None
+
+
+def _check_members(skeleton: Skeleton, layers: Sequence[Layer]) -> None:
+    """Refuses members of different numbers, and of tied nodes: a member is one in all layers."""
+    counts = {layer.posterior.k for layer in layers if isinstance(layer.posterior, Members)}
+    if len(counts) > 1:
+        raise ValueError(f"`k` of Members must be the same in all layers, got {', '.join(map(str, sorted(counts)))}.")
+    for level, (layer, ties) in enumerate(zip(layers, skeleton.ties, strict=True), start=1):
+        if ties is not None and isinstance(layer.posterior, Members):
+            raise ValueError(f"Layer {level} has tied nodes, which draw one V for all rows: leave out Members there.")
 
 
 def _check_tied(skeleton: Skeleton, level: int, widths: Sequence[int], layer: Layer) -> None:

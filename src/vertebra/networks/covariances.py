@@ -46,6 +46,11 @@ class Full(eqx.Module):
         """Σ^{1/2} ε = Rᵀ ε: a draw about zero from standard noise."""
         return jnp.einsum("dji,dj->di", self.factor, noise)
 
+    def times(self, c: float) -> "Full":
+        """c² Σ."""
+        eye = jnp.eye(self.raw.shape[-1], dtype=bool)
+        return Full(jnp.where(eye, self.raw + math.log(c), c * self.raw))
+
     def square_root(self) -> Float[Array, "d r r"]:
         """S_j with Σ_j = S_j S_jᵀ."""
         return jnp.swapaxes(self.factor, 1, 2)
@@ -82,6 +87,9 @@ class Diagonal(eqx.Module):
 
     def root(self, noise: Float[Array, "d r"]) -> Float[Array, "d r"]:
         return jnp.exp(self.log_sd) * noise
+
+    def times(self, c: float) -> "Diagonal":
+        return Diagonal(self.log_sd + math.log(c))
 
     def square_root(self) -> Float[Array, "d r r"]:
         return jnp.exp(self.log_sd)[..., None] * jnp.eye(self.log_sd.shape[1])[None]
@@ -123,6 +131,9 @@ class LowRank(eqx.Module):
     def root(self, noise: Float[Array, "d r_and_k"]) -> Float[Array, "d r"]:
         r = self.log_sd.shape[1]
         return jnp.exp(self.log_sd) * noise[:, :r] + jnp.einsum("drk,dk->dr", self.directions, noise[:, r:])
+
+    def times(self, c: float) -> "LowRank":
+        return LowRank(self.rank, self.log_sd + math.log(c), c * self.directions)
 
     def square_root(self) -> Float[Array, "d r r_and_k"]:
         diagonal = jnp.exp(self.log_sd)[..., None] * jnp.eye(self.log_sd.shape[1])[None]

@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from vertebra.networks.features import n_live, over_features
 from vertebra.networks.parameters import overridden
-from vertebra.networks.posteriors import Dropout, Gaussian, PointMass, Posterior, check_posterior
+from vertebra.networks.posteriors import Dropout, Gaussian, Members, PointMass, Posterior, check_posterior
 from vertebra.networks.priors import GroupLasso, Laplace, Normal, Prior, check_prior, only
 
 # KL(q ‖ p) from q, p, the features that exist (None for all) and a key (None where the rule is exact and has none).
@@ -61,7 +62,8 @@ def kl(
     A point mass has no density. There it is no divergence but the penalty that the prior stands for, `p.cost(V)`, which
     is −log p(V) up to a constant: + log p(0) of the shipped priors, none unless a prior of your own has a `cost`. For
     dropout it is the mean of that over the coins, exact against the shipped priors, else from a draw of them; their
-    entropy depends on the rate alone, and is left out.
+    entropy depends on the rate alone, and is left out. For members it is the mean of that over them; their log k is left
+    out.
 
     `live` marks with 1 the features that exist; the others, padding, do not count.
 
@@ -154,8 +156,24 @@ def _(q: Dropout, p: Prior, live, key):
     return p.cost(q.sample(key), **only(live))
 
 
+@register_kl(Members, Prior)
+def _(q: Members, p: Prior, live, key):
+    # (1/k) Σ_m −log p(V_m), up to a constant
+    members = jnp.arange(q.k)
+    return jnp.mean(jax.vmap(lambda m: p.cost(q.member(m), **only(live)))(members))
+
+
 # Rules for any prior, which ask for its cost.
-_COSTS = (_RULES[PointMass, Prior], _RULES[Dropout, Prior])
+_COSTS = (_RULES[PointMass, Prior], _RULES[Dropout, Prior], _RULES[Members, Prior])
+
+
+@register_kl(Members, Normal)
+def _(q: Members, p: Normal, live, key):
+    # ½ Σ W²_ji (1/k) Σ_m F²_mji / s², where F² of rank one is a product of squares: no V_m is written down
+    if q.rank > 1:
+        return _COSTS[2].of(q, p, live, key)
+    squares = jnp.einsum("kd,kr->dr", q.left[:, 0] ** 2, q.right[:, 0] ** 2) / q.k
+    return p.cost(q.matrix * jnp.sqrt(squares), live=live)
 
 
 @register_kl(Dropout, Normal)

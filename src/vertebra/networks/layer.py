@@ -8,6 +8,7 @@ import numpy as np
 from vertebra.machine.checks import check_count
 from vertebra.networks.blocks import FeatureBlock, InducingPointBlock
 from vertebra.networks.divergence import check_pair
+from vertebra.networks.embeddings import BlockOfRows
 from vertebra.networks.posteriors import Gaussian, Posterior
 from vertebra.networks.priors import Normal, Prior
 
@@ -70,4 +71,9 @@ class Layer(eqx.Module):
     @property
     def starts_from_data(self) -> bool:
         """Whether its mean function or its inducing points start where the rows are."""
-        return self.mean is not None or any(isinstance(block, InducingPointBlock) for block in self.features)
+        return self.mean is not None or any(starts_from_rows(block) for block in self.features)
+
+
+def starts_from_rows(block: FeatureBlock) -> bool:
+    """Whether a block is built from the rows that it will read."""
+    return isinstance(block, InducingPointBlock | BlockOfRows)

@@ -7,10 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from vertebra.networks.divergence import kl_is_exact
-from vertebra.networks.posteriors import Gaussian
+from vertebra.networks.posteriors import Gaussian, PointMass
 from vertebra.networks.priors import Normal
 from vertebra.networks.skeleton import Node, Skeleton
 from vertebra.networks.stack import Noise, Stack, root
@@ -40,14 +40,18 @@ class Network(eqx.Module):
     def terms(self, x: Float[Array, "p *batch"], *, key: PRNGKeyArray) -> Float[Array, "s d *batch"]:
         """The value of each top node for one draw of all weights; the outputs add these up."""
         h = x[:, None]
-        for stack, stack_key in zip(self.stacks, jr.split(key, len(self.stacks)), strict=True):
+        for stack, stack_key in zip(self._drawn(key).stacks, jr.split(key, len(self.stacks)), strict=True):
             h = stack.carried(stack.draw(h, stack_key), h)
         return h
 
-    def noise(self, key: PRNGKeyArray, batch: tuple[int, ...] = ()) -> tuple[Noise, ...]:
-        """Base noise for draws that are independent from column to column."""
+    def noise(
+        self, key: PRNGKeyArray, batch: tuple[int, ...] = (), *, member: Int[Array, "*batch"] | None = None
+    ) -> tuple[Noise, ...]:
+        """Base noise for draws that are independent from column to column; of `Members` that of each column."""
         keys = jr.split(key, len(self.stacks))
-        *below, top = (stack.noise(key, batch) for stack, key in zip(self.stacks, keys, strict=True))
+        if self.n_members > 1 and member is None:
+            member = jr.randint(jr.fold_in(key, len(self.stacks)), batch, 0, self.n_members)
+        *below, top = (stack.noise(key, batch, member) for stack, key in zip(self.stacks, keys, strict=True))
         return (*below, top._replace(normal=None))  # the top layer's moments are handed on, not drawn from
 
     def conditional(
@@ -78,6 +82,30 @@ class Network(eqx.Module):
         padded = (self._padded(level, given) for level, given in enumerate(weights))
         return Network(self.skeleton, tuple(stack.at(v) for stack, v in zip(self.stacks, padded, strict=True)))
 
+    @property
+    def n_members(self) -> int:
+        """How many networks `Members` of its layers make; 1 without such layers."""
+        return max(stack.n_members for stack in self.stacks)
+
+    def member(self, m: int | Int[Array, ""]) -> "Network":
+        """The network of one member of its `Members`, as point masses; the layers without such stay as they are."""
+        return Network(self.skeleton, tuple(stack.member(m) for stack in self.stacks))
+
+    def members(self) -> tuple["Network", ...]:
+        """The networks that it is a mixture of: an ensemble for `vb.sample`, `vb.moments`, `vb.decompose`.
+
+        >>> layers = [vb.Layer(4, posterior=vb.distributions.Members(3)), vb.Layer(1)]
+        >>> len(vb.build(vb.chain(2, 2), layers, key=jr.key(0)).members())
+        3
+        """
+        return tuple(self.member(m) for m in range(self.n_members))
+
+    def _drawn(self, key: PRNGKeyArray) -> "Network":
+        """A member that the key draws for all layers."""
+        if self.n_members == 1:
+            return self
+        return self.member(jr.randint(jr.fold_in(key, len(self.stacks)), (), 0, self.n_members))
+
     def weights(self, key: PRNGKeyArray | None = None) -> list[LayerWeights]:
         """The V of `network(x, key=key)`, `weights[layer][node]`, or without a key their means.
 
@@ -99,7 +127,7 @@ class Network(eqx.Module):
             return [stack.mean_weights() for stack in self.stacks]
         # the keys that `terms` draws V with
         keys = [jr.split(k)[0] for k in jr.split(key, len(self.stacks))]
-        return [stack.weights(k) for stack, k in zip(self.stacks, keys, strict=True)]
+        return [stack.weights(k) for stack, k in zip(self._drawn(key).stacks, keys, strict=True)]
 
     def _sizes(self, level: int) -> tuple[int, ...] | None:
         """r of each node of a layer, where it differs from node to node."""
@@ -194,6 +222,26 @@ class Network(eqx.Module):
             is_leaf=lambda leaf: leaf is None,
         )
         return Network(self.skeleton, (*self.stacks[:-1], replace(top, function=function, joint=True)))
+
+    def times(self, c: float) -> "Network":
+        """c · f, c > 0: the weights and biases of the top layer, Gaussian or point masses, times c."""
+        top = self.stacks[-1]
+        q, bias = top.function.posterior, top.function.bias
+        if not isinstance(q, Gaussian | PointMass) or top.mean is not None or top.adds_variance:
+            raise ValueError(
+                "`times` needs a top layer with a Gaussian or a PointMass, without a mean function and noise, got "
+                f"{type(q).__name__}."
+            )
+        posterior = eqx.tree_at(lambda q: q.mean, q, c * q.mean)
+        if isinstance(q, Gaussian):
+            posterior = eqx.tree_at(lambda q: q.covariance, posterior, q.covariance.times(c))
+        function = eqx.tree_at(
+            lambda block: (block.posterior, block.bias),
+            top.function,
+            (posterior, None if bias is None else c * bias),
+            is_leaf=lambda leaf: leaf is None,
+        )
+        return Network(self.skeleton, (*self.stacks[:-1], replace(top, function=function)))
 
     @property
     def kl_is_exact(self) -> tuple[bool, ...]:

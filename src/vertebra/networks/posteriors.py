@@ -8,9 +8,9 @@ import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from vertebra.machine.checks import check_positive
+from vertebra.machine.checks import check_count, check_positive
 from vertebra.networks.covariances import Covariance, Diagonal, Full, LowRank
 from vertebra.networks.features import n_live, product
 from vertebra.networks.parameters import UNBUILT, Built, Fixed, in_working_precision, is_traced, overridden
@@ -238,6 +238,79 @@ class Dropout(Posterior):
         return product(self.mean, jnp.where(noise, phi / (1.0 - self.rate.value), 0.0))
 
 
+class Members(Posterior):
+    """q(V) = (1/k) Σ_m δ(V − W ∘ F_m), F_m = Σ_i s_mi r_miᵀ: k point masses that share W and differ by rank-one factors.
+
+    The paper's mixture of two point masses, of k: BatchEnsemble (Wen et al. 2020), TabM (Gorishniy et al. 2025). A
+    member is one in all layers of a network: a draw of the network is one of k networks (`Network.members`).
+    `rank` is the number of pairs (s, r) of a member; the first starts as the `spread` says, others at 0.
+
+    - `spread="signs"`: entries ±1 at random. Each V_m then has the law of a separate network's start, and any two are
+      uncorrelated.
+    - a number: entries N(1, spread²), members that start beside each other; at 0 they are one.
+
+    `scale` is the initial sd of the entries of W, as a share of the prior's.
+
+    In training every row of a step meets as many members as there are draws (`n_draws`), each another one.
+
+    >>> q = vb.distributions.Members(4).init(3, 2, prior=vb.Normal(), rng=np.random.default_rng(0))
+    >>> q.member(0).shape, bool(jnp.allclose(abs(q.member(0)), abs(q.member(1))))
+    ((2, 3), True)
+    """
+
+    k: int = eqx.field(static=True)
+    rank: int = eqx.field(static=True)
+    spread: float | str = eqx.field(static=True)
+    scale: float = eqx.field(static=True)
+    matrix: Built[Float[Array, "d r"]]
+    left: Built[Float[Array, "k rank d"]]
+    right: Built[Float[Array, "k rank r"]]
+
+    def __init__(self, k: int = 8, rank: int = 1, *, spread: float | str = "signs", scale: float = 1.0):
+        check_count(k=k, rank=rank)
+        check_positive(scale=scale)
+        if spread != "signs" and not (isinstance(spread, int | float) and 0.0 <= spread < math.inf):
+            raise ValueError(f'`spread` must be "signs" or a finite number of at least 0, got {spread!r}.')
+        self.k, self.rank, self.spread, self.scale = k, rank, spread, float(scale)
+        self.matrix = self.left = self.right = UNBUILT
+
+    def init(
+        self, r: int, d: int, *, prior: Prior, live: np.ndarray | None = None, rng: np.random.Generator
+    ) -> "Members":
+        matrix = PointMass(spread=self.scale).init(r, d, prior=prior, live=live, rng=rng).mean
+        left, right = (np.zeros((self.k, self.rank, size)) for size in (d, r))
+        for each in (left, right):
+            shape = self.k, each.shape[-1]
+            signs = rng.choice([-1.0, 1.0], size=shape)
+            each[:, 0] = signs if isinstance(self.spread, str) else 1.0 + self.spread * rng.standard_normal(shape)
+        # with both at 0 no gradient would ever move them
+        right[:, 1:] = rng.choice([-1.0, 1.0], size=right[:, 1:].shape)
+        built = in_working_precision(left), in_working_precision(right)
+        return eqx.tree_at(
+            lambda q: (q.matrix, q.left, q.right), self, (matrix, *built), is_leaf=lambda leaf: leaf is None
+        )
+
+    @property
+    def mean(self) -> Float[Array, "d r"]:
+        return self.matrix * jnp.einsum("kid,kir->dr", self.left, self.right) / self.k
+
+    def member(self, m: int | Int[Array, ""]) -> Float[Array, "d r"]:
+        """V_m = W ∘ Σ_i s_mi r_miᵀ."""
+        return self.matrix * jnp.einsum("id,ir->dr", self.left[m], self.right[m])
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "d r"]:
+        return self.member(jr.randint(key, (), 0, self.k))
+
+    def row_noise(self, key: PRNGKeyArray, batch: tuple[int, ...]) -> Int[Array, "*batch"]:
+        """Which member each column meets; a network gives all its layers the same."""
+        return jr.randint(key, batch, 0, self.k)
+
+    def project(self, phi: Float[Array, "r *batch"], noise: Int[Array, "*batch"]) -> Float[Array, "d *batch"]:
+        """V_m φ = Σ_i s_mi ∘ (W (r_mi ∘ φ)), m of every column: W is read once for all of them."""
+        left, right = (jnp.moveaxis(each[noise], (-2, -1), (0, 1)) for each in (self.left, self.right))
+        return sum(s * product(self.matrix, r * phi) for s, r in zip(left, right, strict=True))
+
+
 @runtime_checkable
 class LikelihoodLike(Protocol):
     """What tells a likelihood, which has no place among weights."""
@@ -252,14 +325,14 @@ def check_posterior(q: object) -> None:
     >>> vb.distributions.check_posterior(None)
     Traceback (most recent call last):
         ...
-    TypeError: `posterior` must be one of Gaussian, PointMass, Dropout, or derived from vb.distributions.Posterior, ...
+    TypeError: `posterior` must be one of Gaussian, PointMass, Dropout, Members, or derived from vb.distributions.Posterior, ...
     """
     if isinstance(q, LikelihoodLike):
         raise TypeError(
             f"`posterior` must be a posterior of weights, got the likelihood {type(q).__name__}: vb.Gaussian is noise "
             "of y; the posterior of that name is vb.distributions.Gaussian."
         )
-    check_kind("posterior", q, Posterior, "Gaussian, PointMass, Dropout", may=("init",))
+    check_kind("posterior", q, Posterior, "Gaussian, PointMass, Dropout, Members", may=("init",))
     if isinstance(q, Gaussian):
         base = next(kind for kind in (Full, Diagonal, LowRank) if isinstance(q.covariance, kind))
         if ignored := sorted(set(overridden(q.covariance, base)) - {"init"}):

@@ -5,9 +5,10 @@ import numbers
 from collections.abc import Sequence
 
 from vertebra.networks.blocks import InducingPointBlock, RandomFeatureBlock
+from vertebra.networks.embeddings import ByKind, PeriodicBlock, RobustScaling
 from vertebra.networks.kernels import RBF, Kernel, Matern
 from vertebra.networks.layer import Layer
-from vertebra.networks.posteriors import Dropout, Gaussian, PointMass, Posterior
+from vertebra.networks.posteriors import Dropout, Gaussian, Members, PointMass, Posterior
 from vertebra.networks.priors import GroupLasso, Normal
 
 
@@ -99,6 +100,36 @@ def deep_ensemble(widths: Sequence[int], *, scale: float = 10.0) -> list[Layer]:
     prior, small = Normal(scale, fan_in=True), PointMass(spread=1.0 / scale)
     last = Layer(top, posterior=Gaussian(sd=0.1 / scale, spread=0.0), prior=prior, bias=True)
     return [*(Layer(d, posterior=small, prior=prior, bias=True) for d in below), last]
+
+
+def tabular(
+    widths: Sequence[int],
+    *,
+    scale: float = 3.0,
+    r: int = 16,
+    frequency: float = 0.2,
+    levels: int = 25,
+    members: int = 1,
+) -> list[Layer]:
+    """Embedded inputs under a deep ensemble's layers, for a skeleton with a node per input (`vertebra.embedded`).
+
+    The first layer scales its input and gives it `r` periodic features of trained frequencies, or one for each of up to
+    `levels` codes 0, 1, …, and a small dense layer (PBLD, Holzmüller et al. 2024); for it build with `x`. The others
+    are those of `deep_ensemble`; with more `members` than one all of them share matrices (`Members`, as in TabM).
+
+    >>> skeleton = vb.embedded(vb.chain(3, 2, activation="silu"))
+    >>> layers = vb.tabular([8, 64, 1])
+    >>> vb.build(skeleton, layers, key=jr.key(0), x=np.random.default_rng(0).normal(size=(50, 3))).n_outputs
+    1
+    """
+    first, *above = _checked(widths)
+    if not above:
+        raise ValueError("`widths` must have at least two entries, that of the embeddings first, got one.")
+    embedding = [RobustScaling(levels=levels), ByKind(PeriodicBlock(r, frequency=frequency), levels)]
+    top, spread = deep_ensemble(above, scale=scale)[-1], 1.0 / scale
+    q = PointMass(spread=spread) if members == 1 else Members(members, scale=spread)
+    below = [Layer(d, posterior=q, prior=top.prior, bias=True) for d in above[:-1]]
+    return [Layer(first, embedding, q, top.prior, bias=True), *below, top]
 
 
 def inducing_points(

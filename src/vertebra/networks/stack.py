@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from vertebra.networks.blocks import FeatureBlock, FunctionBlock
 from vertebra.networks.features import product
 from vertebra.networks.parameters import Fixed, is_traced
-from vertebra.networks.posteriors import PointMass
+from vertebra.networks.posteriors import Members, PointMass
 from vertebra.networks.wiring import Wiring, activate
 
 Tree = TypeVar("Tree")
@@ -199,8 +199,8 @@ class Stack(eqx.Module):
             variance = inner if variance is None else variance + inner
         return mean + offset, variance
 
-    def noise(self, key: PRNGKeyArray, batch: tuple[int, ...]) -> Noise:
-        """Base noise for `batch` columns, of the kinds this layer needs."""
+    def noise(self, key: PRNGKeyArray, batch: tuple[int, ...], member: Int[Array, "*batch"] | None = None) -> Noise:
+        """Base noise for `batch` columns, of the kinds this layer needs; of `Members` which one each column meets."""
         normal_key, rows_key = jr.split(key)
         q = self.function.posterior
         n_blocks, d, _ = self.shape
@@ -208,7 +208,10 @@ class Stack(eqx.Module):
             shape = (self.n_nodes, d, *batch)
             normal = jr.normal(normal_key, shape) if self.adds_variance else None
             return Noise(normal, jr.split(rows_key, n_blocks) if q.is_random else None)
-        rows = jax.vmap(lambda q, key: q.row_noise(key, batch))(q, jr.split(rows_key, n_blocks))
+        if isinstance(q, Members) and member is not None:
+            rows = jnp.broadcast_to(member, (n_blocks, *member.shape))
+        else:
+            rows = jax.vmap(lambda q, key: q.row_noise(key, batch))(q, jr.split(rows_key, n_blocks))
         is_normal = q.is_gaussian or self.adds_variance
         return Noise(jr.normal(normal_key, (n_blocks, d, *batch)) if is_normal else None, rows)
 
@@ -227,6 +230,20 @@ class Stack(eqx.Module):
     @property
     def n_blocks(self) -> int:
         return self.shape[0]
+
+    @property
+    def n_members(self) -> int:
+        """k of `Members`, else 1."""
+        q = self.function.posterior
+        return q.k if isinstance(q, Members) else 1
+
+    def member(self, m: int | Int[Array, ""]) -> "Stack":
+        """The layer with the weights of one of its `Members`, as point masses."""
+        q = self.function.posterior
+        if not isinstance(q, Members):
+            return self
+        alone = jax.vmap(lambda q: PointMass(q.member(m)))(q)
+        return replace(self, function=eqx.tree_at(lambda block: block.posterior, self.function, alone))
 
     @property
     def is_random(self) -> bool:
