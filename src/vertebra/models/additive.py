@@ -15,18 +15,12 @@ from vertebra.likelihoods import Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.likelihoods.working_responses import Plain
 from vertebra.machine.control import Control
+from vertebra.machine.memory import check_memory
 from vertebra.machine.threads import cores
 from vertebra.models.calibration import noise
 from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.dependence import groups_seen
-from vertebra.models.diagnostics import (
-    check_memory,
-    concurvity,
-    cut_short,
-    equal_inputs,
-    marked_gaps,
-    open_choices,
-)
+from vertebra.models.diagnostics import concurvity, cut_short, equal_inputs, marked_gaps, open_choices
 from vertebra.models.evaluation import cross_fitted, folds_for, losses, losses_of_logits
 from vertebra.models.findings import Finding, Kind, Severity, notes
 from vertebra.models.given import clusters_given, shapes_given

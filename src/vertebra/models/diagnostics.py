@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -436,16 +435,3 @@ def is_noisier(away: Float[np.ndarray, "n k"], part: Bool[np.ndarray, " n"]) -> 
     error = np.sqrt(inside.var(axis=0) / len(inside) + outside.var(axis=0) / len(outside))
     apart = inside.mean(axis=0) - outside.mean(axis=0) > CLEARLY * error
     return bool(np.any(apart & (inside.mean(axis=0) ** 2 > NOISIER * outside.mean(axis=0) ** 2)))
-
-
-def check_memory(needed: float, what: str) -> None:
-    """Refuses work that this machine has no memory for, before it starts."""
-    try:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return
-    if needed > 0.9 * there:
-        raise MemoryError(
-            f"{what} would take about {needed / 2**30:.1f} GiB, and this machine has {there / 2**30:.1f} GiB: "
-            "fit on fewer rows or columns."
-        )
