@@ -48,6 +48,7 @@ def taken_to_all(
         systems = centred_on(everything, data.systems, acting)
         data = data._replace(
             systems=systems,
+            tested={},
             values=[system.at(column, grows=False) for system, column in zip(systems, x.T, strict=True)],
         )
         more = more_degrees(everything.n_rows)

@@ -12,7 +12,7 @@ from vertebra.likelihoods.gaussian_rows import Response, between
 from vertebra.likelihoods.working_responses import Classes, Plain, Working
 from vertebra.machine.threads import CHUNK
 from vertebra.terms.dependence import Mixing, Together
-from vertebra.terms.evidence import Basis, averaged, basis_of, with_constant
+from vertebra.terms.evidence import Basis, Block, averaged, basis_of, with_constant
 from vertebra.terms.families import DEGREE
 from vertebra.terms.functions import At, Families, System, Values, system_of
 from vertebra.terms.model import AT_THE_END, MOST_OF_ALL, Model, fit_basis, grown, most_columns
@@ -58,6 +58,7 @@ class Data(NamedTuple):
     values: list[At]
     working: Working
     chosen: dict[Term, Families]  # what functions terms are made of, as far as that was decided
+    tested: dict[tuple[Term, Families], Block]  # what tests of terms look at, in these systems
     groups: Int[np.ndarray, " n"] | None = None  # of rows that may depend on each other, numbered from 0
     mixing: Mixing | None = None  # how they do, as far as it is known
 
@@ -79,14 +80,17 @@ class Data(NamedTuple):
         counts = self.working.weight
         together = Together(counts, self.groups, self.mixing, self._vary_as_said)
         if not self.are_many:
-            return [RowSums.held(self.systems, self.values, *each, self.chosen, together) for each in responses]
+            about = self.chosen, together, self.tested
+            return [RowSums.held(self.systems, self.values, *each, *about) for each in responses]
         result = []
         for response in responses:
             kept, weight = thinned(response.w, THIN * counts)
             values = [each.rows(kept) for each in self.values]
             some = together.of(kept, counts[kept] * weight / response.w[kept])
             known = response.noise_variance
-            result.append(RowSums.held(self.systems, values, response.z[kept], weight, known, self.chosen, some))
+            result.append(
+                RowSums.held(self.systems, values, response.z[kept], weight, known, self.chosen, some, self.tested)
+            )
         return result
 
     @property
@@ -105,7 +109,7 @@ class Data(NamedTuple):
         for i, system in systems.items():
             at = self.values[i]._replace(system=system, held=None)
             new[i], values[i] = system, at if self.values[i].held is None else at.kept()
-        return self._replace(systems=tuple(new), values=values)
+        return self._replace(systems=tuple(new), values=values, tested={})
 
     @property
     def are_many(self) -> bool:
@@ -132,7 +136,7 @@ def data_of(
     values = [system.at(column) for system, column in zip(systems, x.T, strict=True)]
     if sum(len(system.kind) for system in systems) * len(x) <= MOST_KEPT:
         values = [each.kept() for each in values]
-    return Data(systems, values, working, {}, groups)
+    return Data(systems, values, working, {}, {}, groups)
 
 
 def thinned(

@@ -55,8 +55,10 @@ class Model(NamedTuple):
 
     def variance_at(self, values: Values) -> Float[np.ndarray, " n"]:
         """The variance of the fit there."""
-        phi = self.basis(values) - self.evidence.products.mean_phi
-        return np.sum((phi @ self.posterior.root) ** 2, axis=1) + self.posterior.noise_variance / self.rows.total
+        # of a sum of squares six digits are enough, in half the time
+        phi = (self.basis(values) - self.evidence.products.mean_phi).astype(np.float32)
+        spread = phi @ self.posterior.root.astype(np.float32)
+        return np.einsum("nk,nk->n", spread, spread, dtype=np.float64) + self.posterior.noise_variance / self.rows.total
 
 
 def model_of(

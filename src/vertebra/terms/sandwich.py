@@ -54,9 +54,11 @@ def sandwiches(
         raise TypeError(f"rows must be in memory, got {type(held).__name__}.")
     n_groups = 0 if held.groups is None else int(held.groups.max()) + 1
     root, batches = _root_of_leverages(model), list(_batches(sets, seen))
+    n_columns = sum(len(each.u) for each in seen)
+    dtype = model.rows.precision(n_columns * (model.basis.n_columns + 1) * held.n_rows, held.n_rows)
 
     def work(part: slice) -> Sums:
-        rows = _rows_of(model, held, part, root)
+        rows = _rows_of(model, held, part, root, dtype)
         return [sums for some, theirs in batches for sums in _sums_of(model, held, part, rows, some, theirs, n_groups)]
 
     sums = added(work, held.parts(), held.n_threads)
@@ -95,19 +97,21 @@ def _sums_of(
     blocks = [block for each in sets for block in each]
     variance, sums = model.posterior.noise_variance, []
     # what the rest leaves of all columns, C − ΦB, by one product
-    slopes = np.concatenate([each.slopes for each in seen], axis=1)
-    every = model.rows.scaled(columns_of(blocks, rows.values), held.weight[part])
-    every -= np.outer(rows.one, model.rows.mean(blocks)) + rows.phi @ slopes
+    dtype = rows.phi.dtype.type
+    slopes = np.concatenate([each.slopes for each in seen], axis=1).astype(dtype, copy=False)
+    every = model.rows.scaled(columns_of(blocks, rows.values, dtype), held.weight[part])
+    every -= np.outer(rows.one, model.rows.mean(blocks)).astype(dtype, copy=False) + rows.phi @ slopes
     ends = np.cumsum([0, *(len(each.u) for each in seen)]).tolist()
     for start, end, each in zip(ends, ends[1:], seen, strict=False):
         rest, left, taken = every[:, start:end], rows.away, rows.leverage
         if each.shrunk is not None and not n_groups:
-            left = left - rest @ (each.shrunk @ each.u)
-            taken = taken + np.einsum("ij,ij->i", rest @ each.shrunk, rest) / np.maximum(rows.counts, 1.0) / variance
-        scores = rest * (left / (1.0 - np.minimum(taken, MOST_LEVERAGE)) / variance)[:, None]
+            shrunk = each.shrunk.astype(dtype, copy=False)
+            left = left - rest @ (each.shrunk @ each.u).astype(dtype, copy=False)
+            taken = taken + np.einsum("ij,ij->i", rest @ shrunk, rest) / np.maximum(rows.counts, 1.0) / variance
+        scores = rest * (left / (1.0 - np.minimum(taken, MOST_LEVERAGE)) / variance).astype(dtype, copy=False)[:, None]
         if held.groups is None:
             # k rows have k scores, the squares of which are this in all
-            scores /= np.sqrt(rows.counts)[:, None]
+            scores /= np.sqrt(rows.counts).astype(dtype, copy=False)[:, None]
             uneven = scores.T @ scores
         else:
             uneven = np.zeros((n_groups, scores.shape[1]))
@@ -166,14 +170,15 @@ def _root_of_leverages(model: Model) -> Float[np.ndarray, "m k"]:
     return root @ np.random.default_rng(0).standard_normal((root.shape[1], N_SKETCHED)) / np.sqrt(N_SKETCHED)
 
 
-def _rows_of(model: Model, held: Held, part: slice, root: Float[np.ndarray, "m k"]) -> _Rows:
+def _rows_of(model: Model, held: Held, part: slice, root: Float[np.ndarray, "m k"], dtype: type = np.float64) -> _Rows:
     values, weight, posterior = [v.rows(part) for v in held.values], held.weight[part], model.posterior
     one, y = model.rows.scaled(np.column_stack([np.ones(len(weight)), held.y[part] - model.rows.mean_y]), weight).T
     phi = model.rows.scaled(model.basis(values), weight) - np.outer(one, model.evidence.products.mean_phi)
-    counts = np.where(weight > 0.0, held.counts[part], 1.0)
-    along = phi @ root
+    counts, away = np.where(weight > 0.0, held.counts[part], 1.0), y - phi @ posterior.mean
+    phi = phi.astype(dtype, copy=False)
+    along = phi @ root.astype(dtype, copy=False)
     leverage = np.einsum("ij,ij->i", along, along) / posterior.noise_variance + one**2 / model.rows.total
-    return _Rows(values, one, phi, y - phi @ posterior.mean, leverage / np.maximum(counts, 1.0), counts)
+    return _Rows(values, one, phi, away, leverage / np.maximum(counts, 1.0), counts)
 
 
 def _positive(square: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:

@@ -67,7 +67,7 @@ def with_sizes(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
     """The tests of terms that are not in the model, with how strong each may be."""
     found = score_tests(model, terms) if terms else {}
     blocks = [block for t in found if len((block := block_tested(model.rows, t)).index)]
-    seen = [given_the_rest(model, block, without_own=False) for block in blocks]
+    seen = _all_given_the_rest(model, blocks)
     variances = [each.information for each in seen]
     if _in_doubt(model) is not None:
         variances, _ = sandwiches(model, [[block] for block in blocks], seen)
@@ -117,7 +117,10 @@ def _scores(
     """The tests of some blocks; `without_own` against the model without the term that a block is of."""
     model.rows.learn_squares(blocks)
     model.rows.learn_products(blocks, model.basis.blocks)
-    seen = [given_the_rest(model, block, without_own=without_own) for block in blocks]
+    if without_own:
+        seen = [given_the_rest(model, block, without_own=True) for block in blocks]
+    else:
+        seen = _all_given_the_rest(model, blocks)
     # where a number is missing, others that go with it tell of it: they act there, which is no interaction
     gaps = [of_gaps(model.rows.systems, b) & (not trusts_noise) for b in blocks]
     roots = [beside(s.information, g) if g.any() else None for s, g in zip(seen, gaps, strict=True)]
@@ -254,6 +257,20 @@ def given_the_rest(model: Model, block: Block, *, without_own: bool) -> Against:
         by_root = explained - shared.T @ root
     # B = ΣΦᵀC/σ²
     return Against(u, information, posterior.root @ by_root.T)
+
+
+def _all_given_the_rest(model: Model, blocks: Sequence[Block]) -> list[Against]:
+    """The same of many blocks, none of them taken out of the model: one product for all."""
+    rows, posterior = model.rows, model.posterior
+    variance = posterior.noise_variance
+    beside = rows.gram(blocks, model.basis.blocks) / variance
+    explained = beside @ posterior.root
+    u = rows.cross(blocks) / variance - beside @ posterior.mean
+    slopes, found = posterior.root @ explained.T, []
+    for block, place in zip(blocks, places_of(blocks), strict=True):
+        information = rows.gram([block], [block]) / variance - explained[place] @ explained[place].T
+        found.append(Against(u[place], information, slopes[:, place]))
+    return found
 
 
 def _log_bayes_factors(values: Float[np.ndarray, "n k"], rotated: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:

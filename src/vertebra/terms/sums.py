@@ -19,9 +19,9 @@ from vertebra.terms.evidence import Basis, Block, Products, columns_of, places_o
 from vertebra.terms.functions import At, Families, System, Values, columns
 from vertebra.terms.term import Term
 
-# Multiplications from which products of columns are in single precision: so many take some tenths of a second. And rows
-# up to which: its error grows with them, and must stay below the prior's precision.
-MUCH_WORK, ROWS_FOR_SINGLE = 3e8, 100_000
+# Multiplications from which products of columns are in single precision: so many take hundredths of a second, and a fit
+# has hundreds of them. And rows up to which: its error grows with them, and must stay below the precision of the prior.
+MUCH_WORK, ROWS_FOR_SINGLE = 5e7, 100_000
 # Rows from which threads share the work: with fewer, BLAS's own threads do. A round number.
 ROWS_FOR_THREADS = 10_000
 # A response whose sd is so small beside its mean is constant: rounding alone makes 1e-16 of it.
@@ -170,11 +170,12 @@ class RowSums:
         *,
         blocks: Sequence[Block] = (),
         faint: bool = False,
+        tested: dict[tuple[Term, Families], Block] | None = None,
     ):
         self.systems, self.source = tuple(systems), source
         self.chosen: dict[Term, Families] = {} if chosen is None else chosen
         self.noise_variance, self.faint = noise_variance, faint
-        self.tested: dict[tuple[Term, Families], Block] = {}  # what tests of terms look at
+        self.tested = {} if tested is None else tested  # what tests of terms look at
         self._means: dict[tuple, np.ndarray] = {}
         self._crosses: dict[tuple, np.ndarray] = {}
         self._grams: dict[tuple, np.ndarray] = {}
@@ -190,9 +191,10 @@ class RowSums:
         noise_variance: float | None = None,
         chosen: dict[Term, Families] | None = None,
         together: Together | None = None,
+        tested: dict[tuple[Term, Families], Block] | None = None,
     ) -> "RowSums":
         """The sums over rows in memory."""
-        return cls(systems, Held(values, y, weight, together), noise_variance, chosen)
+        return cls(systems, Held(values, y, weight, together), noise_variance, chosen, tested=tested)
 
     def _summarise(self, blocks: Sequence[Block]) -> None:
         """How many rows there are, y's mean and spread; and in the same pass all products of some blocks."""
@@ -204,7 +206,7 @@ class RowSums:
             return [np.array(facts, dtype=np.float64), *self._sums(blocks, blocks, values, y, weight, dtype)]
 
         n_columns = sum(len(b.index) for b in blocks)
-        dtype = self._precision(n_columns * n_columns * self.source.n_rows, self.source.n_rows)
+        dtype = self.precision(n_columns * n_columns * self.source.n_rows, self.source.n_rows)
         self._take(blocks, self.source.total(work))
 
     def _take(self, blocks: Sequence[Block], sums: Sums) -> None:
@@ -289,10 +291,10 @@ class RowSums:
         if others is not news:
             self.learn(others)
         work = math.prod(sum(len(b.index) for b in side) for side in (news, others)) * self.n
-        dtype = self._precision(work, self.n)
+        dtype = self.precision(work, self.n)
         self._keep(news, others, *self.source.total(lambda *rows: self._sums(news, others, *rows, dtype=dtype)))
 
-    def _precision(self, work: int, n_rows: int) -> type:
+    def precision(self, work: int, n_rows: int) -> type:
         """Single where there is much to do: its error, over a noise that is not faint, is far below the prior's 1."""
         return np.float32 if work > MUCH_WORK and n_rows <= ROWS_FOR_SINGLE and not self.faint else np.float64
 
