@@ -46,9 +46,7 @@ SHIPPED: dict[str, type] = {
     "vb.Fixed": Fixed,
     "vb.RandomFeatureBlock": RandomFeatureBlock,
     "vb.InducingPointBlock": InducingPointBlock,
-    **_named(
-        "vb", embeddings, ("ByKind", "LevelsBlock", "PeriodicBlock", "PiecewiseLinearBlock", "RobustScaling")
-    ),
+    **_named("vb", embeddings, ("ByKind", "LevelsBlock", "PeriodicBlock", "PiecewiseLinearBlock", "RobustScaling")),
     **_named("vb.distributions", posteriors, ("Gaussian", "PointMass", "Dropout", "Members")),
     **_named("vb.distributions", covariances, ("Full", "Diagonal", "LowRank")),
     **_named("vb.distributions", priors, ("Normal", "Laplace", "GroupLasso")),

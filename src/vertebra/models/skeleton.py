@@ -47,7 +47,7 @@ def fit_classes(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: 
     read = read_classes(settings, X, y, sample_weight)
     scheme, n_classes = settings.scheme, read.target.n_classes
     if scheme == "auto":
-        scheme = "tabular" if _is_enough(read, n_classes) else "random_features"
+        scheme = "tabular" if settings.skeleton is None and _is_enough(read, n_classes) else "random_features"
     likelihood = Bernoulli() if n_classes == 2 else Categorical(n_classes)
     return _fit(settings, read, Targets.of_classes(read), likelihood, scheme)
 
