@@ -1,10 +1,12 @@
 """Whether what a default fit promises holds on tables nobody chose: families of tables, each with its own trouble.
 
     python experiments/promises.py                    # seeds 100–199: many hours; goes on where it stopped
+    python experiments/promises.py --jobs 16 --seconds 540 --to some.csv    # as far as that time goes, seed by seed
     python experiments/promises.py --seeds 0-5        # seeds to choose on: results/promises-dev.csv, not kept
     python experiments/promises.py --families even,t2 --variants additive --rows 1500 --jobs 2
     python experiments/promises.py --quick            # two seeds of 300 rows: results/promises-quick.csv
     python experiments/promises.py --report           # what was promised, and what was measured, from the csv
+    python experiments/promises.py --report --every   # with the intervals of what was measured
 
 Each family has two truths: `additive`, where no interaction is real, and `some`, with pairs and a triple. Inputs are
 made of uniform ones, u, and f is a function of u, so that its components under the population are known by quadrature:
@@ -18,6 +20,7 @@ import csv
 import functools
 import importlib.metadata
 import inspect
+import io
 import itertools
 import multiprocessing
 import os
@@ -27,6 +30,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -691,8 +695,11 @@ def tasks(
 FIELDS = (*Task._fields, "quantity", "value")
 
 
-def record(path: pathlib.Path, todo: Sequence[Task], jobs: int = 1) -> int:
-    """Runs what is not in the file yet, and adds it, fit by fit; returns how many failed, which are not recorded."""
+def record(path: pathlib.Path, todo: Sequence[Task], jobs: int = 1, seconds: float = np.inf) -> int:
+    """Runs what is not in the file yet, and adds it, fit by fit; returns how many failed, which are not recorded.
+
+    After so many seconds it ends: what is under way is left, to be run another time.
+    """
     done = {tuple(row[field] for field in Task._fields) for row in load(path)} if path.exists() else set()
     left = [task for task in todo if tuple(map(str, task)) not in done]
     print(f"{path.name}: {len(todo) - len(left)} of {len(todo)} are there, {len(left)} to run.", flush=True)
@@ -702,29 +709,57 @@ def record(path: pathlib.Path, todo: Sequence[Task], jobs: int = 1) -> int:
         writer = csv.writer(file, lineterminator="\n")
         if file.tell() == 0:
             writer.writerow(FIELDS)
-        for number, (task, row) in enumerate(_results(left, jobs), start=1):
+        for number, (task, row) in enumerate(_results(left, jobs, time.perf_counter() + seconds), start=1):
             if isinstance(row, str):
                 failed += 1
                 print(f"{number}/{len(left)} {' '.join(map(str, task))} failed: {row}", flush=True)
                 continue
             values = {k: v if isinstance(v, str) else f"{v:.4g}" for k, v in row.items()}
-            writer.writerows([*task, quantity, value] for quantity, value in values.items())
+            # all rows of a fit in one write: what is cut off has whole fits
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([*task, name, value] for name, value in values.items())
+            file.write(text.getvalue())
             file.flush()
             words = ", ".join(f"{k} {values[k]}" for k in ("reported", "false", "coverage f", "seconds") if k in row)
             print(f"{number}/{len(left)} {' '.join(map(str, task))}: {words}", flush=True)
     return failed
 
 
-def _results(todo: Sequence[Task], jobs: int) -> Iterator[tuple[Task, dict[str, float | str] | str]]:
-    """As they come, in processes of their own if there are to be several."""
+def _results(todo: Sequence[Task], jobs: int, end: float) -> Iterator[tuple[Task, dict[str, float | str] | str]]:
+    """As they come, until the end; in processes of their own if there are to be several."""
     if jobs == 1:
         for task in todo:
+            if time.perf_counter() > end:
+                return
             yield task, _tried(task)
         return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    left = list(todo)
+    while left and time.perf_counter() < end:
+        done = set()
+        for task, row in _in_processes(left, jobs, end):
+            done.add(task)
+            yield task, row
+        # a process that was killed, for memory, breaks its pool: the first of what was under way is given up
+        if not done and time.perf_counter() < end:
+            done.add(left[0])
+            yield left[0], "a process died"
+        left = [task for task in left if task not in done]
+
+
+def _in_processes(todo: Sequence[Task], jobs: int, end: float) -> Iterator[tuple[Task, dict[str, float | str] | str]]:
+    """Until the end, or until a process dies."""
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    try:
         waiting = {pool.submit(_tried, task): task for task in todo}
-        for future in as_completed(waiting):
+        for future in as_completed(waiting, timeout=None if np.isinf(end) else max(end - time.perf_counter(), 0.0)):
             yield waiting[future], future.result()
+    except (TimeoutError, BrokenProcessPool):
+        return
+    finally:
+        processes = list((getattr(pool, "_processes", None) or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()
 
 
 def _tried(task: Task) -> dict[str, float | str] | str:
@@ -882,10 +917,39 @@ def jackknife(of: Callable[..., np.ndarray], *sums: np.ndarray) -> tuple[int, fl
     return n, rate, rate - half, rate + half
 
 
-def report(rows: Sequence[Mapping[str, str]]) -> str:
-    """A line for every family, number of rows and promise; then each promise over all families."""
+# How promises are called over the columns of a table.
+SHORT = {
+    **dict(
+        zip(
+            (promise.name for promise in PROMISES),
+            [
+                *("false", "share", "f", "y", "point", "whole1", "whole2", "whole3"),
+                *("size", "weak", "share.", "weak.", "limit", "recall"),
+            ],
+            strict=True,
+        )
+    ),
+    CALIBRATED.name: "calib",
+    UNSURE.name: "unsure",
+    "warns": "warns",
+}
+
+
+def grid(found: Sequence[Line]) -> list[str]:
+    """A line for each family and number of rows, a column for each promise; what is missed has a mark."""
+    text = [f"{'':<20} {'rows':>4} {'fits':>4}" + "".join(f"{short:>7}" for short in SHORT.values())]
+    for name, fit, n in dict.fromkeys((line.family, line.fit, line.n) for line in found):
+        own = {line.promise.name: line for line in found if (line.family, line.fit, line.n) == (name, fit, n)}
+        cells = [f"{own[k].rate:6.2f}{'*' if own[k].is_missed else ' '}" if k in own else 7 * " " for k in SHORT]
+        shown = name if fit == "default" else f"{name}, told"
+        text.append(f"{shown:<20} {n:>4} {own['warns'].n_fits:>4}{''.join(cells)}".rstrip())
+    return text
+
+
+def report(rows: Sequence[Mapping[str, str]], *, whole: bool = True) -> str:
+    """Every family, number of rows and promise, a line each or in a grid; then each promise over all families."""
     found = lines(rows)
-    text = [str(line) for line in found]
+    text = [str(line) for line in found] if whole else grid(found)
     text += ["", f"{'over all families':<42} {'mean':>6} {'worst':>6}  missed"]
     for name in dict.fromkeys(line.promise.name for line in found):
         own = [line for line in found if line.promise.name == name]
@@ -926,17 +990,21 @@ def main() -> None:
     parser.add_argument("--seeds", type=_numbers, default=list(SEEDS))
     parser.add_argument("--rows", type=_numbers, default=list(ROWS))
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=np.inf, help="after which it ends, whatever is left")
+    parser.add_argument("--to", type=pathlib.Path, help="the csv, if not in results/")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--report", action="store_true")
+    parser.add_argument("--report", action="store_true", help="runs nothing")
+    parser.add_argument("--every", action="store_true", help="reports each promise of each family in a line")
     given = parser.parse_args()
     families, variants = given.families.split(","), given.variants.split(",")
     if unknown := [name for name in families if name not in FAMILIES]:
         parser.error(f"--families must be of {', '.join(FAMILIES)}, got {', '.join(unknown)}.")
-    path = path_of(given.seeds, quick=given.quick)
+    path = given.to or path_of(given.seeds, quick=given.quick)
     if not given.report:
         todo = tasks(families, variants, *((ROWS[:1], range(2)) if given.quick else (given.rows, given.seeds)))
-        record(path, todo, given.jobs)
-    print(report([row for row in load(path) if row["family"] in families and row["variant"] in variants]))
+        record(path, todo, given.jobs, given.seconds)
+    rows = [row for row in load(path) if row["family"] in families and row["variant"] in variants]
+    print(report(rows, whole=given.every))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 
 # The storeys from the ground up, and the files of each in order: a file imports only from files before it.
 STOREYS = {
-    "machine": "threads devices checks control file claims checkpoint meeting cluster",
+    "machine": "threads devices memory checks control file claims checkpoint meeting cluster",
     "tables": "endings values written column delimited tablefile schema named belonging weighting folds encoding"
     " profile survey parquet sample known passes streamed windows",
     "networks": (
@@ -23,16 +23,16 @@ STOREYS = {
     "likelihoods": "quadrature densities quantiles likelihood continuous discrete survival gaussian_rows"
     " working_responses predictive",
     "inference": "objective conjugate rows training arguments density laplace draws settings outcome run fitting",
-    "terms": "term polynomials families functions evidence dependence sums structure model sandwich chi_squares"
-    " score_test choice jumps search linear copula joint sum_of_terms components block shapes latents"
+    "terms": "term polynomials families functions ascent evidence dependence sums structure model sandwich chi_squares"
+    " score_test triples choice jumps search linear copula joint sum_of_terms components splits block shapes latents"
     " roughness revision all_rows overconfidence together substitutes additive group_lasso",
     "effects": "words notebook grid effect pieces members decomposition ensemble posterior",
-    "models": "settings target rows conformal reading searched scores findings diagnostics dependence calibration"
-    " remainder noise_choice evaluation refits flexible networks model given explanation summary conclusion additive"
-    " skeleton",
+    "models": "settings transform target rows conformal reading searched scores findings left_over diagnostics"
+    " dependence levels calibration remainder noise_choice evaluation refits flexible networks model given explanation"
+    " summary conclusion scale_choice additive additive_fits skeleton",
     "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
-    "pages": "words drawings whatif chartdata report",
+    "pages": "words drawings whatif chartdata cases report",
     "estimators": "estimator regressor classifier explanations additive skeleton loading",
     "cli": "tablefile terminal options roles answers folder holdout embedded fit predict ask look demo app __main__",
 }

@@ -198,7 +198,7 @@ def test_with_very_many_rows_the_shrunk_projection_is_the_projection():
     x, weight = correlated(300, 0.5, 9)
     f = sum_on(x, weight, [(0, 1), (0, 2)])
     gram = gram_of(f.basis, x, weight)
-    near = shrunk(f.basis, gram, 1e14, copula_of(x, weight, [0, 0, 3]), np.stack(f.means, axis=1))
+    near = shrunk(f.basis, gram, 1e14, copula_of(x, weight, [0, 0, 3], 1e14), np.stack(f.means, axis=1))
     views = [Components(f, joint) for joint in (near, projected(f.basis, gram))]
     for term in f.basis.terms:
         one, other = (component(view, term, x, 0) for view in views)

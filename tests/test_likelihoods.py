@@ -311,6 +311,9 @@ def test_numpy_and_jax_compute_the_same(name, x64):
     # two roads to a distribution function: SciPy's own, and an incomplete beta or gamma function of JAX
     np.testing.assert_allclose(likelihood.numpy_log_prob(f, y), likelihood.log_prob(jnp.asarray(f), each), rtol=1e-12)
     np.testing.assert_allclose(likelihood.numpy_cdf(f, y), likelihood.cdf(jnp.asarray(f), each), rtol=1e-9)
+    np.testing.assert_allclose(likelihood.numpy_mean(f), likelihood.conditional_mean(jnp.asarray(f)), rtol=1e-12)
+    variance = likelihood.conditional_variance(jnp.asarray(f))
+    np.testing.assert_allclose(likelihood.numpy_variance(f), variance, rtol=1e-12)
 
 
 class Delegating(vb.likelihoods.Likelihood):

@@ -228,3 +228,21 @@ def test_a_fit_that_fails_is_tried_again(promises, tmp_path, monkeypatch):
     monkeypatch.setattr(promises, "run", lambda task: {"warned": 0.0, "warnings": "a, b"})
     assert promises.record(path, todo) == 0
     assert [row["value"] for row in promises.load(path)] == ["0", "a, b"]
+
+
+def test_a_run_ends_in_time_and_goes_on_later(promises, tmp_path, monkeypatch):
+    path, todo = tmp_path / "promises.csv", promises.tasks(["even", "t2"], ("additive",), (60,), (0, 1))
+    monkeypatch.setattr(promises, "run", lambda task: {"warned": 1.0})
+    promises.record(path, todo, seconds=-1.0)
+    assert promises.load(path) == []
+    promises.record(path, todo)
+    assert [row["family"] for row in promises.load(path)] == ["even", "t2", "even", "t2"]
+
+
+def test_the_grid_has_a_line_for_each_family_and_marks_what_is_missed(promises):
+    rows = [row_of(promises, seed, "any false", float(seed < 8)) for seed in range(40)]
+    rows += [row_of(promises, seed, "warned", 0.0) for seed in range(40)]
+    head, line, *_ = promises.report(rows, whole=False).splitlines()
+    assert head.split()[:3] == ["rows", "fits", "false"]
+    assert head.split()[-1] == "warns"
+    assert line.split() == ["even", "300", "40", "0.20*", "0.00"]

@@ -6,8 +6,10 @@ import pytest
 
 import vertebra as vb
 from vertebra.models.diagnostics import open_choices
+from vertebra.models.levels import together
 from vertebra.tables.profile import copies_of
 from vertebra.terms.structure import Substitute
+from vertebra.terms.substitutes import choices
 
 
 def near_copies(rho, n=300, seed=0):
@@ -56,7 +58,7 @@ def test_words_say_what_is_not_clear_and_nothing_else():
         assert open_choices([open_case._replace(**{clear: 0.99})], names, {}) == []
     assert open_choices([open_case._replace(together=0.1)], names, {}) == []
     assert open_choices([open_case], names, {1: 0}) == []  # exact copies are said elsewhere
-    (words,) = map(str, open_choices([open_case._replace(input_alone=0.01, other_alone=0.98)], names, {}))
+    (words,) = map(str, open_choices([open_case._replace(input_alone=0.00, other_alone=0.98)], names, {}))
     assert "mnth alone 0.98" in words
 
 
@@ -96,3 +98,66 @@ def test_exact_copies_are_one_input_with_two_names():
     assert row["together"] > 0.99
     assert row["input_alone"] == row["substitute_alone"] == 0.5
     assert any("code is a copy of kind" in words for words in model.diagnostics_.warnings)
+
+
+def test_three_that_may_act_are_one_choice_and_its_stories_are_those_of_its_pairs():
+    pairs = [
+        Substitute(4, 7, 0.99, 0.9999, 0.5, 0.4, 0.06, 0.04),
+        Substitute(4, 2, 0.97, 0.999, 0.8, 0.1, 0.08, 0.02),
+        Substitute(1, 3, 0.9, 0.99, 0.6, 0.2, 0.1, 0.1),
+    ]
+    three, two = choices(pairs)
+    assert three.inputs == (4, 7, 2)
+    assert (three.correlation, three.together) == (0.97, 0.9999)
+    assert sum(three.alone) + three.both + three.product == pytest.approx(1.0, abs=1e-12)
+    # each pair as it was, beside the input alone
+    assert three.alone[1] / three.alone[0] == pytest.approx(0.4 / 0.5)
+    assert three.alone[2] / three.alone[0] == pytest.approx(0.1 / 0.8)
+    assert three.both / three.alone[0] == pytest.approx(0.06 / 0.5 + 0.08 / 0.8)
+    assert two.alone == pytest.approx((0.6, 0.2))
+    assert (two.both, two.product) == pytest.approx((0.1, 0.1))
+    (words, _) = map(str, open_choices(pairs, list("abcdefgh"), {}))
+    assert "e, h or c acts (> 0.999), and data hardly say which: e alone 0.44, h alone 0.36, c alone 0.06" in words
+
+
+def test_three_near_copies_are_said_in_one_warning():
+    rng = np.random.default_rng(3)
+    common, n = rng.standard_normal(400), 400
+    x = pd.DataFrame({name: common + 0.1 * rng.standard_normal(n) for name in "abc"})
+    x["idle"] = rng.standard_normal(n)
+    y = np.sin(1.5 * common) + 0.5 * rng.standard_normal(n)
+    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, y)
+    table = model.substitutes()
+    assert set(table["group"].map(lambda named: frozenset(named.split(" or ")))) == {frozenset("abc")}
+    (words,) = [words for words in model.diagnostics_.warnings if "data hardly say which" in words]
+    assert all(f"{name} alone" in words for name in "abc")
+
+
+def test_levels_that_always_come_together_are_named():
+    rng = np.random.default_rng(0)
+    has = rng.random(300) < 0.7
+    columns = {name: np.where(has, rng.choice(["yes", "no"], 300), "no internet") for name in ("backup", "films", "tv")}
+    x = pd.DataFrame(columns | {"internet": np.where(has, rng.choice(["dsl", "fibre"], 300), "none")})
+    x["other"] = rng.choice(["no internet", "yes"], 300)  # the same word, in other rows
+    y = 2.0 * has + sum(x[name] == "yes" for name in columns) + 0.3 * rng.standard_normal(300)
+    model = vb.AdditiveRegressor(clusters=[(name,) for name in x], random_state=0).fit(x, y)
+    (words,) = [each for each in model.diagnostics_.notes if "always come together" in each]
+    assert f"in {int((~has).sum())} rows" in words
+    for named in ("backup = no internet", "films = no internet", "tv = no internet", "internet = none"):
+        assert named in words
+    assert "other" not in words
+
+
+def test_gaps_in_the_same_rows_come_together_and_copies_are_said_elsewhere():
+    rng = np.random.default_rng(1)
+    gone = rng.random(200) < 0.2
+    matrix = rng.standard_normal((200, 4))
+    matrix[gone, :2] = np.nan
+    matrix[:, 3] = matrix[:, 0]
+    frame = pd.DataFrame(matrix, columns=list("abcd"))
+    y = np.nan_to_num(matrix[:, 0]) + matrix[:, 2] + gone
+    schema = vb.AdditiveRegressor(clusters=[(0,), (1,), (2,)], random_state=0).fit(frame, y).model_.schema
+    assert together(matrix, schema.columns, [0, 1, 2, 3], {3: 0}) == [
+        (int(gone.sum()), ((0, "missing"), (1, "missing")))
+    ]
+    assert together(matrix, schema.columns, [0, 2], {}) == []

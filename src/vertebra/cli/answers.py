@@ -148,18 +148,39 @@ def named_target(model: Estimator, frame: pd.DataFrame, table: str, weight: str 
     return taken_apart(whole, y, weight, is_class=model.model_.is_classifier)
 
 
-def evaluation(model: Estimator, frame: pd.DataFrame, table: str, weight: str | None) -> Evaluation:
-    """Scores of a model on the rows of a table."""
+def with_target(model: Estimator, frame: pd.DataFrame, table: str, weight: str | None) -> Taken:
+    """`named_target` of a table that must have these columns, with classes as the model has them."""
+    for name in [*model.target_names_, *([weight] if weight else [])]:
+        if name not in frame.columns:
+            raise Refused(f"{table} has no column {name!r}{nearest(name, list(frame.columns))}")
     taken = named_target(model, frame, table, weight)
-    return model.model_.evaluate(taken.x, _known(model, taken.y), taken.weight, model.weights)
+    return taken._replace(y=_known(model, taken.y))
+
+
+def evaluation(model: Estimator, taken: Taken) -> Evaluation:
+    """Scores of a model on the rows of a table."""
+    return model.model_.evaluate(taken.x, taken.y, taken.weight, model.weights)
+
+
+def may_be_of_fit(model: Estimator, taken: Taken) -> bool:
+    """Whether rows may be those of the fit: as many, and with the same shares of classes or means of targets."""
+    profile, y = model.model_.profile, np.asarray(taken.y)
+    if taken.weight is not None or len(y) != profile.n_rows or not np.isclose(profile.weight, profile.n_rows):
+        return False
+    if model.model_.is_classifier:
+        codes = model.model_.target.codes(y)
+        shares = np.bincount(codes, minlength=len(profile.targets[0].shares)) / len(codes)
+        return bool(np.allclose(shares, profile.targets[0].shares, rtol=0.0, atol=1e-9))
+    means = y.astype(float).reshape(len(y), -1).mean(axis=0)
+    return bool(np.allclose(means, profile.means, rtol=1e-9, atol=0.0))
 
 
 def gain(one: Estimator, other: Estimator, frame: pd.DataFrame, table: str, weight: str | None) -> Gain:
     """By how much the other model predicts the rows of a table better."""
     each, weights = [], np.ones(0)
     for model in (one, other):
-        taken = named_target(model, frame, table, weight)
-        each.append(model.model_.log_prob(taken.x, _known(model, taken.y)))
+        taken = with_target(model, frame, table, weight)
+        each.append(model.model_.log_prob(taken.x, taken.y))
         weights = np.ones(len(each[-1])) if taken.weight is None else np.asarray(taken.weight, dtype=float)
     apart = each[1] - each[0]
     mean = float(np.average(apart, weights=weights))
@@ -194,8 +215,9 @@ def predicted(model: Explanations, rows: pd.DataFrame, level: float) -> list[str
 
 
 def _of_classes(row: pd.Series, classes: list) -> str:
+    """Of two classes the second, which parts speak for and against; of more the likeliest."""
     likely = row["prediction"]
-    named = next(each for each in classes if each == likely)
+    named = classes[1] if len(classes) == 2 else next(each for each in classes if each == likely)
     p, low, high = (row[f"{part}_{named}"] for part in ("probability", "lower", "upper"))
     return f"{named}, with probability {p:.3f} ({low:.3f} to {high:.3f})"
 

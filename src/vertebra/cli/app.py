@@ -21,7 +21,7 @@ from vertebra.cli.fit import fit
 from vertebra.cli.look import effects, info, report
 from vertebra.cli.predict import predict
 from vertebra.cli.tablefile import Refused
-from vertebra.cli.terminal import complain, show_warning
+from vertebra.cli.terminal import complain, warner
 
 # typer brings its own copy of click, or uses the installed one.
 UsageError: Any = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "UsageError")
@@ -70,7 +70,7 @@ class Commands(TyperGroup):
         status = 0
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = show_warning
+                warnings.showwarning = warner()
                 left = [each for each in args if each != "--debug"] or ["--help"]
                 # a number where a command ended early: 130 after Ctrl-C
                 extra["standalone_mode"] = False

@@ -1,7 +1,5 @@
 """`vertebra explain`, `vertebra evaluate` and `vertebra compare`: what models say of the rows of a table."""
 
-from typing import TYPE_CHECKING
-
 from vertebra.cli.folder import model_file
 from vertebra.cli.options import (
     CsvOption,
@@ -22,7 +20,7 @@ from vertebra.cli.options import (
     check_share,
     format_of,
 )
-from vertebra.cli.tablefile import Frame, Refused, encoded, nearest, read_table
+from vertebra.cli.tablefile import Refused, encoded, read_table
 from vertebra.cli.terminal import (
     Estimator,
     console,
@@ -32,11 +30,6 @@ from vertebra.cli.terminal import (
     say_evaluation,
     say_explanation,
 )
-
-if TYPE_CHECKING:
-    from vertebra.models.evaluation import Evaluation
-else:
-    Evaluation = object  # it takes seconds to import
 
 # Rows that are explained unless some are named.
 N_EXPLAINED = 3
@@ -69,6 +62,7 @@ def explain(
     frame = read_table(table, format_of(sep, encoding, decimal, sheet))
     from vertebra import estimators
     from vertebra.cli import answers
+    from vertebra.pages.words import unit_of
 
     loaded = answers.as_additive(estimators.load(file))
     k = answers.output_number(loaded, output)
@@ -86,7 +80,7 @@ def explain(
         say = console()
         said = answers.predicted(loaded, own, level)
         for words, (row, each) in zip(said, parts.items(), strict=True):
-            say_explanation(say, f"Row {row}: {words}", each, level)
+            say_explanation(say, f"Row {row}: {words}", each, level, unit_of(loaded.model_, k))
 
 
 def evaluate(
@@ -107,13 +101,15 @@ def evaluate(
     file = model_file(model, "evaluate MODEL TABLE")
     frame = read_table(table, format_of(sep, encoding, decimal, sheet))
     from vertebra import estimators
+    from vertebra.cli import answers
 
     loaded = estimators.load(file)
-    seen = _evaluated(loaded, frame, table, weight)
+    taken = answers.with_target(loaded, frame, table, weight)
+    seen, is_seen = answers.evaluation(loaded, taken), answers.may_be_of_fit(loaded, taken)
     if as_json:
         print_json({"model": str(file), "table": table, "n": seen.n, "scores": seen.scores, "at_fit": _at_fit(loaded)})
     else:
-        say_evaluation(console(), loaded, seen)
+        say_evaluation(console(), loaded, seen, is_seen=is_seen)
 
 
 def compare(
@@ -141,13 +137,15 @@ def compare(
     first, second = loaded
     if first.target_names_ != second.target_names_ or first.model_.is_classifier != second.model_.is_classifier:
         raise Refused(f"the models predict {first.target_names_} and {second.target_names_}: they cannot be compared.")
-    seen = [_evaluated(each, frame, table, weight) for each in loaded]
+    rows = [answers.with_target(each, frame, table, weight) for each in loaded]
+    seen = [answers.evaluation(each, own) for each, own in zip(loaded, rows, strict=True)]
+    may_know = [str(n) for n, e, own in zip((model, other), loaded, rows, strict=True) if answers.may_be_of_fit(e, own)]
     gain = answers.gain(first, second, frame, table, weight)
     if as_json:
         scores = {str(file): each.scores["model"] for file, each in zip(files, seen, strict=True)}
         print_json({"table": table, "n": seen[0].n, "scores": scores, "gain": gain.mean, "sd": gain.sd})
     else:
-        say_comparison(console(), [str(model), str(other)], seen, gain, first.target_names_)
+        say_comparison(console(), [str(model), str(other)], seen, gain, first.target_names_, may_know)
 
 
 def _rows(given: list[str] | None, n: int) -> list[int]:
@@ -159,15 +157,6 @@ def _rows(given: list[str] | None, n: int) -> list[int]:
         if not part.isdigit() or not 1 <= int(part) <= n:
             raise Refused(f"--rows must be numbers of rows from 1 to {n}, got {part!r}.")
     return [int(part) for part in parts]
-
-
-def _evaluated(loaded: Estimator, frame: Frame, table: str, weight: str | None) -> Evaluation:
-    from vertebra.cli import answers
-
-    for name in [*loaded.target_names_, *([weight] if weight else [])]:
-        if name not in frame.columns:
-            raise Refused(f"{table} has no column {name!r}{nearest(name, list(frame.columns))}")
-    return answers.evaluation(loaded, frame, table, weight)
 
 
 def _at_fit(loaded: Estimator) -> dict[str, float] | None:

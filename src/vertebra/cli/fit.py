@@ -35,6 +35,7 @@ from vertebra.cli.options import (
     MemoryOption,
     MissingOption,
     MonotoneOption,
+    NoCasesOption,
     NoReportOption,
     ProcessesOption,
     ProcessOption,
@@ -50,6 +51,8 @@ from vertebra.cli.options import (
     Task,
     TaskOption,
     TimeOption,
+    Transform,
+    TransformOption,
     WeightOption,
     Weights,
     WeightsOption,
@@ -69,8 +72,9 @@ from vertebra.cli.terminal import (
 
 if TYPE_CHECKING:
     from vertebra.cli.roles import Inputs, Target
+    from vertebra.pages.cases import CasesLike
 else:
-    Inputs = Target = object  # they come with pandas, which takes long to import
+    Inputs = Target = CasesLike = object  # they come with pandas, which takes long to import
 
 MOST_HELD_OUT = 0.9  # a first fit needs rows too
 LARGEST_SEED = 2**32 - 1  # NumPy's
@@ -90,6 +94,7 @@ def fit(
     missing: MissingOption = None,
     monotone: MonotoneOption = None,
     likelihood: LikelihoodOption = "auto",
+    transform: TransformOption = "none",
     scheme: SchemeOption = "auto",
     conformal: ConformalOption = False,
     time_budget: BudgetOption = None,
@@ -99,6 +104,7 @@ def fit(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     no_report: NoReportOption = False,
+    no_cases: NoCasesOption = False,
     raw_text: RawTextOption = False,
     sep: SepOption = None,
     encoding: EncodingOption = None,
@@ -148,6 +154,7 @@ class Asked:
     missing: list[str] | None
     monotone: list[str] | None
     likelihood: Likelihood
+    transform: Transform
     scheme: Scheme
     conformal: bool
     time_budget: float | None
@@ -157,6 +164,7 @@ class Asked:
     as_json: bool
     quiet: bool
     no_report: bool
+    no_cases: bool
     raw_text: bool
     sep: str | None
     encoding: str | None
@@ -174,11 +182,12 @@ class Asked:
 
 
 class Fitted(NamedTuple):
-    """A model, what it predicts, and how many rows the table has."""
+    """A model, what it predicts, how many rows the table has, and those of which a page shows a few."""
 
     model: Explanations
     target: Target
     n_rows: int
+    cases: CasesLike = None
 
 
 def _check(asked: Asked) -> None:
@@ -239,9 +248,10 @@ def _fitted(asked: Asked, say: Console) -> Fitted | None:
     )
     settings = _settings(asked, y, x)
     if not asked.is_streamed:
-        say_lines(say, roles.described(asked.table, len(frame), x, y))
+        say_lines(say, roles.described(asked.table, len(frame), x, y, is_timed=asked.time is not None))
         model = fit_and_evaluate(say, x.frame, y, about, settings, share=asked.holdout, budget=asked.time_budget)
-        return Fitted(model, y, len(frame))
+        cases = False if asked.no_cases else (x.frame, y.values, x.rows.tolist())
+        return Fitted(model, y, len(frame), cases)
     columns = [*x.frame.columns, *y.names, *([asked.weight] if asked.weight else [])]
     settings |= dict(checkpoint=asked.out / CHECKPOINT_NAME, time_budget=asked.time_budget)
     model, n_rows = fit_files(say, asked.table, columns, y, asked.weight, settings, asked.memory)
@@ -263,9 +273,11 @@ def _settings(asked: Asked, y: Target, x: Inputs) -> dict[str, Any]:
     if asked.monotone:
         settings["monotone"] = _signs(asked.monotone)
     if not y.is_class:
-        return settings | dict(likelihood=asked.likelihood, conformal=asked.conformal)
-    if asked.likelihood != "auto" or asked.conformal:
-        option = "--conformal" if asked.conformal else f"--likelihood {asked.likelihood}"
+        return settings | dict(likelihood=asked.likelihood, conformal=asked.conformal, transform=asked.transform)
+    is_numeric = dict(zip(("likelihood", "transform"), (asked.likelihood, asked.transform), strict=True))
+    given = [f"--{name} {value}" for name, value in is_numeric.items() if value not in ("auto", "none")]
+    if given or asked.conformal:
+        option = "--conformal" if asked.conformal else given[0]
         raise Refused(f"{option} is for regression, and this is classification: {y.reason}.")
     return settings
 
@@ -285,9 +297,9 @@ def _write(asked: Asked, fitted: Fitted, files: Sequence[pathlib.Path], say: Con
     """The files, and what is said of them."""
     from vertebra.cli import answers
 
-    model, y, n_rows = fitted
+    model, y, n_rows, cases = fitted
     found = answers.all_effects(model)
-    write_model(model, files, found, is_raw=asked.raw_text)
+    write_model(model, files, found, is_raw=asked.raw_text, cases=cases)
     if not asked.as_json:
         say.print()
         say_severe(say, model)

@@ -3,10 +3,16 @@
 import importlib.util
 import pathlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from vertebra.cli.tablefile import Frame, Refused, check_file, encoded
 from vertebra.cli.terminal import Explanations
 from vertebra.tables.endings import ENDINGS
+
+if TYPE_CHECKING:
+    from vertebra.pages.cases import CasesLike
+else:
+    CasesLike = object  # it takes seconds to import
 
 MODEL_NAME, EFFECTS_NAME, REPORT_NAME, FIGURE_NAME = "model.vertebra", "effects.csv", "report.html", "effects.png"
 CHECKPOINT_NAME = "checkpoint.vertebra"
@@ -36,8 +42,10 @@ def model_file(model: pathlib.Path, usage: str) -> pathlib.Path:
     return model
 
 
-def write_model(model: Explanations, files: Sequence[pathlib.Path], found: Frame, *, is_raw: bool = False) -> None:
-    """The model, its effects, and where asked for its report."""
+def write_model(
+    model: Explanations, files: Sequence[pathlib.Path], found: Frame, *, is_raw: bool = False, cases: CasesLike = None
+) -> None:
+    """The model, its effects, and where asked for its report, which takes some of `cases` apart."""
     from vertebra.cli import answers
     from vertebra.machine import file as storage
 
@@ -45,7 +53,7 @@ def write_model(model: Explanations, files: Sequence[pathlib.Path], found: Frame
     model.save(own)
     storage.put(effects, encoded(answers.with_joined_terms(found), ".csv", is_raw=is_raw))
     for path in report:
-        model.report(path)
+        model.report(path, cases=cases)
 
 
 def check_report(otherwise: str = "") -> None:

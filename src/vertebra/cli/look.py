@@ -2,7 +2,10 @@
 
 from vertebra.cli.folder import REPORT_NAME, check_report, model_file
 from vertebra.cli.options import (
+    CasesOption,
     CsvOption,
+    DecimalOption,
+    EncodingOption,
     FdrOption,
     ForceOption,
     InteractionsOption,
@@ -14,11 +17,14 @@ from vertebra.cli.options import (
     OutputOption,
     PageOption,
     RawTextOption,
+    SepOption,
+    SheetOption,
     TermOption,
     TotalsOption,
     check_share,
+    format_of,
 )
-from vertebra.cli.tablefile import Refused, check_writable, encoded
+from vertebra.cli.tablefile import Refused, check_writable, encoded, read_table
 from vertebra.cli.terminal import (
     console,
     print_bytes,
@@ -87,8 +93,21 @@ def effects(
         say_effects(console(), found, level=level, most=len(found))
 
 
-def report(model: ModelPath, out: PageOption = None, measure: MeasureOption = None, force: ForceOption = False) -> None:
-    """Write the report of a model, one HTML page."""
+def report(
+    model: ModelPath,
+    out: PageOption = None,
+    cases: CasesOption = None,
+    measure: MeasureOption = None,
+    force: ForceOption = False,
+    sep: SepOption = None,
+    encoding: EncodingOption = None,
+    decimal: DecimalOption = None,
+    sheet: SheetOption = None,
+) -> None:
+    """Write the report of a model, one HTML page.
+
+    A model's file holds no rows: those that the page takes apart are of the table given by --cases.
+    """
     file = model_file(model, "report MODEL")
     path = file.with_name(REPORT_NAME) if out is None else out
     if path.suffix.lower() not in (".html", ".htm"):
@@ -100,7 +119,11 @@ def report(model: ModelPath, out: PageOption = None, measure: MeasureOption = No
 
     loaded = answers.as_additive(estimators.load(file))
     answers.check_measure(loaded, measure)
-    loaded.report(path, measure=measure)
+    rows = None
+    if cases is not None:
+        taken = answers.with_target(loaded, read_table(cases, format_of(sep, encoding, decimal, sheet)), cases, None)
+        rows = taken.x, taken.y
+    loaded.report(path, cases=rows, measure=measure)
     say_files(console(), [path])
 
 

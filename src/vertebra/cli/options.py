@@ -16,6 +16,7 @@ else:
 Task = Literal["auto", "regression", "classification"]
 Weights = Literal["auto", "frequency", "importance"]
 Likelihood = Literal["auto", "gaussian", "heteroscedastic", "student_t", "poisson", "negative_binomial", "counts"]
+Transform = Literal["none", "log", "box_cox", "auto"]
 Scheme = Literal[
     "auto",
     "mc_dropout",
@@ -131,6 +132,12 @@ MissingOption = Annotated[
 LikelihoodOption = Annotated[
     Likelihood, typer.Option(metavar="NAME", help=f"The noise of a regression: {', '.join(get_args(Likelihood))}.")
 ]
+TransformOption = Annotated[
+    Transform,
+    typer.Option(
+        metavar="NAME", help=f"The scale on which a positive target is fitted: {', '.join(get_args(Transform))}."
+    ),
+]
 SchemeOption = Annotated[
     Scheme,
     typer.Option(
@@ -147,6 +154,9 @@ HoldoutOption = Annotated[
 SeedOption = Annotated[int, typer.Option(metavar="N", help="Of the random split, and of the fit.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors and warnings.")]
 NoReportOption = Annotated[bool, typer.Option("--no-report", help="Leave the report out.")]
+NoCasesOption = Annotated[
+    bool, typer.Option("--no-cases", help="Leave out of the report the few rows that it takes apart.")
+]
 MemoryOption = Annotated[
     float | None,
     typer.Option(metavar="GIB", help="Read Parquet some rows at a time, within this; so are folders, big files."),
@@ -201,6 +211,10 @@ TermOption = Annotated[
     typer.Option(metavar="TERM", help="A term as a function: 'hr × day' as printed, or an input each; repeatable."),
 ]
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV, and nothing else.")]
+CasesOption = Annotated[
+    str | None,
+    typer.Option(metavar="TABLE", help="A table with the target: the page takes five of its rows apart."),
+]
 PageOption = Annotated[
     pathlib.Path | None, typer.Option(metavar="FILE", help="Page to write (without it: report.html by the model).")
 ]

@@ -11,6 +11,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from vertebra.cli.tablefile import Refused, listed, nearest, quoted
+from vertebra.tables.belonging import instants_of
 from vertebra.tables.column import FEATURE_TYPES, as_read, check_range, kind_of, target_fault, text_of
 from vertebra.tables.schema import learn, opened, wanted_gaps
 from vertebra.tables.values import MISSING_WORDS, Level, with_gaps
@@ -26,11 +27,14 @@ Gaps = list[str | float]  # values that stand for them
 
 
 class Inputs(NamedTuple):
-    """The columns to learn from, the kinds that were asked for, or seen in text, and what stands for gaps."""
+    """The columns to learn from, the kinds that were asked for, or seen in text, what stands for gaps, and the numbers
+    of the rows as they stand in the table, from 1.
+    """
 
     frame: pd.DataFrame
     kinds: dict[str, str]
     missing: Gaps | dict[str, Gaps]
+    rows: Int[np.ndarray, " n"]
 
 
 class Target(NamedTuple):
@@ -113,7 +117,7 @@ def choose(
     wanted = {name: kind for name, kind in (seen | asked).items() if name in x.columns and kind is not None}
     known = (None if name is None else frame.loc[kept, name].reset_index(drop=True) for name in (groups, time))
     about = About(None if weight is None else frame.loc[kept, weight].to_numpy(dtype=float), *known)
-    return Inputs(x, wanted, gaps), y, about
+    return Inputs(x, wanted, gaps, 1 + frame.index[kept].to_numpy(dtype=int)), y, about
 
 
 def _kinds(given: list[str]) -> dict[str, str]:
@@ -287,8 +291,8 @@ def _sample(column: pd.Series) -> str:
     return repr((text or column.tolist())[0])[:60]
 
 
-def described(table: str, n_rows: int, x: Inputs, y: Target) -> list[str]:
-    """What was read, in sentences."""
+def described(table: str, n_rows: int, x: Inputs, y: Target, *, is_timed: bool = False) -> list[str]:
+    """What was read, in sentences; whether it is known when rows were."""
     kinds: dict[str, str] = {}
     for column in learn(x.frame, None, x.kinds or None, x.missing or None).columns:
         kinds[column.source] = "date" if column.part is not None else column.kind
@@ -322,7 +326,17 @@ def described(table: str, n_rows: int, x: Inputs, y: Target) -> list[str]:
             lines += _hint_of_text(name, values.astype(str))
         elif _numbers_rows(values):
             lines.append(f"Hint: {name} numbers the rows, it seems. Then leave it out: --drop {quoted(name)}")
+        elif kinds[name] == "date" and not is_timed and _is_in_order(values):
+            lines.append(
+                f"Hint: rows stand in the order of {name}, and some are held out at random. --time {quoted(name)} "
+                "holds out the last ones instead; it is no input then."
+            )
     return lines
+
+
+def _is_in_order(values: pd.Series) -> bool:
+    """Whether dates never fall, so that rows follow each other in time."""
+    return len(values) >= ROWS_FOR_HINT and bool((np.diff(instants_of(values, len(values))) >= 0.0).all())
 
 
 def _is_text(values: pd.Series) -> bool:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vertebra.cli.tablefile import Frame, in_flags
-from vertebra.effects.words import probability_words
+from vertebra.effects.words import lines, probability_words
 from vertebra.terms.term import term_label
 
 if TYPE_CHECKING:
@@ -67,9 +67,16 @@ def complain_of(lines: Sequence[str]) -> None:
         complain(line)
 
 
-def show_warning(message: object, *where: object) -> None:
-    """In the place of `warnings.showwarning`."""
-    complain(f"warning: {message}")
+def warner() -> Callable[..., None]:
+    """What stands in the place of `warnings.showwarning`: each warning once, however often rows are looked at."""
+    said: set[str] = set()
+
+    def show(message: object, *where: object) -> None:
+        if (words := str(message)) not in said:
+            said.add(words)
+            complain(f"warning: {words}")
+
+    return show
 
 
 def say_effects(
@@ -88,22 +95,22 @@ def say_effects(
     for i, (name, own) in enumerate(groups):
         headers = ["term", "strength", f"{100 * level:g} % interval", "share", "probability"]
         table = plain_table(*headers, *(["exact"] if exact else []))
-        shown = (own[column].head(most) for column in ("term", "strength", "lower", "upper", "sobol", "probability"))
-        for term, strength, lower, upper, sobol, probability in zip(*shown, strict=True):
+        shown = lines(own)
+        for line in shown[:most]:
             cells = [
-                shown_term(term),
-                f"{strength:.4g}",
-                f"{lower:.4g} – {upper:.4g}",
-                f"{sobol:.1%}",
-                probability_words(probability),
+                printable(line.label),
+                f"{line.strength:.4g}",
+                f"{line.lower:.4g} – {line.upper:.4g}",
+                f"{line.share:.1%}",
+                probability_words(line.probability),
             ]
-            table.add_row(*cells, *([f"{exact(term):.4g}"] if exact else []))
+            table.add_row(*cells, *([f"{exact(line.term):.4g}"] if exact else []))
         if i:
             say.print()
         say.print(f"Effects on {printable(name)}:" if name else "Effects:", style="bold", soft_wrap=True)
         say.print(table)
-        if len(own) > most:
-            say.print(f"and {len(own) - most} more")
+        if len(shown) > most:
+            say.print(f"and {len(shown) - most} more")
 
 
 def say_totals(say: Console, found: Frame, level: float) -> None:
@@ -120,7 +127,7 @@ def say_totals(say: Console, found: Frame, level: float) -> None:
     say.print(table)
 
 
-def say_explanation(say: Console, head: str, parts: Frame, level: float) -> None:
+def say_explanation(say: Console, head: str, parts: Frame, level: float, unit: str) -> None:
     """One prediction taken apart."""
     say.print(printable(head), style="bold", soft_wrap=True)
     table = plain_table("term", "value", "adds", f"{100 * level:g} % interval", n_texts=2)
@@ -130,19 +137,22 @@ def say_explanation(say: Console, head: str, parts: Frame, level: float) -> None
         sign = f"{mean:.4g}" if not len(term) else f"{mean:+.4g}"
         table.add_row(named, printable(value), sign, f"{lower:.4g} – {upper:.4g}")
     say.print(table)
-    say.print(f"sum {sum(parts['mean']):.4g}, on the scale of f")
+    say.print(f"sum {sum(parts['mean']):.4g}, {printable(unit)}", soft_wrap=True)
     say.print()
 
 
-def say_evaluation(say: Console, model: Estimator, seen: Evaluation) -> None:
-    """Scores of a model on new rows, and what was stated at its fit."""
+def say_evaluation(say: Console, model: Estimator, seen: Evaluation, *, is_seen: bool) -> None:
+    """Scores of a model on rows that should be new, and what was stated at its fit."""
     rows = dict(seen.scores)
     if model.evaluation_ is not None:
         rows["at fit"] = model.evaluation_.scores["model"]
-    say.print(f"Accuracy on {seen.n:,} rows ({seen.method.words}):", style="bold", soft_wrap=True)
+    words = "as many as those of the fit, with the same target" if is_seen else seen.method.words
+    say.print(f"Accuracy on {seen.n:,} rows ({words}):", style="bold", soft_wrap=True)
     _say_scores(say, rows, model.target_names_)
     if model.evaluation_ is not None:
         say_lines(say, _fallen(seen, model.evaluation_))
+    if is_seen:
+        say_lines(say, ["These seem to be the rows that were fitted: new ones will be predicted less well."])
 
 
 def _fallen(seen: Evaluation, before: Evaluation) -> list[str]:
@@ -160,9 +170,14 @@ def _fallen(seen: Evaluation, before: Evaluation) -> list[str]:
 
 
 def say_comparison(
-    say: Console, names: Sequence[str], seen: Sequence[Evaluation], gain: Gain, targets: Sequence[str]
+    say: Console,
+    names: Sequence[str],
+    seen: Sequence[Evaluation],
+    gain: Gain,
+    targets: Sequence[str],
+    may_know: Sequence[str],
 ) -> None:
-    """Two models beside each other."""
+    """Two models beside each other, with a word where one may have been fitted to the rows."""
     say.print(f"Accuracy on {seen[0].n:,} rows:", style="bold")
     rows = {name: each.scores["model"] for name, each in zip(names, seen, strict=True)}
     _say_scores(say, rows, targets)
@@ -172,6 +187,9 @@ def say_comparison(
         f"{gain.sd:.2g}.",
         soft_wrap=True,
     )
+    if may_know:
+        who = " and ".join(map(printable, may_know))
+        say_lines(say, [f"{who} may have been fitted to these very rows: no fair comparison then."])
 
 
 def _say_scores(say: Console, rows: dict[str, dict[str, float]], targets: Sequence[str]) -> None:

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from vertebra.effects.words import probability_words
-from vertebra.terms.term import term_label
+from vertebra.effects.words import Line, lines, probability_words
 
 N_TERMS = 8
 TERM_COLUMNS = ("term", "strength", "lower", "upper", "sobol", "probability")
@@ -31,14 +30,14 @@ def answer(
     parts = [f"<b>{escape(name)}</b>: {escape(verdict)}"]
     parts += [f"<div>! {escape(warning)}</div>" for warning in warnings]
     if effects is not None and len(effects):
-        largest = max(float(np.max(effects["sobol"])), 1e-12)
-        columns = (effects[name].head(N_TERMS) for name in TERM_COLUMNS)
-        rows = "".join(_term_row(*each, largest=largest) for each in zip(*columns, strict=True))
+        shown = lines(effects)
+        largest = max(max(line.share for line in shown), 1e-12)
+        rows = "".join(_term_row(line, largest) for line in shown[:N_TERMS])
         head = "".join(
             f"<th{'' if title == 'term' else RIGHT}>{title}</th>"
             for title in ("term", "strength", "95 %", "share of the variance of f", "probability")
         )
-        more = f"<div>and {len(effects) - N_TERMS} more</div>" if len(effects) > N_TERMS else ""
+        more = f"<div>and {len(shown) - N_TERMS} more</div>" if len(shown) > N_TERMS else ""
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}")
     elif effects is not None:
         parts.append("<div>No input was found to act.</div>")
@@ -49,17 +48,15 @@ def answer(
     return f'<div style="{look}">{"".join(parts)}</div>'
 
 
-def _term_row(
-    term: Sequence[str], strength: float, lower: float, upper: float, sobol: float, probability: float, largest: float
-) -> str:
-    width = f"{5.0 * sobol / largest:.2f}em"
+def _term_row(line: Line, largest: float) -> str:
+    width = f"{5.0 * line.share / largest:.2f}em"
     bar = f'<span style="display:inline-block;height:0.6em;width:{width};background:#0072B2"></span>'
     cells = [
-        escape(term_label(term)),
-        f"{strength:.4g}",
-        f"{lower:.4g} to {upper:.4g}",
-        f"{bar} {100.0 * sobol:.1f} %",
-        escape(probability_words(probability)),
+        escape(line.label),
+        f"{line.strength:.4g}",
+        f"{line.lower:.4g} to {line.upper:.4g}",
+        f"{bar} {100.0 * line.share:.1f} %",
+        escape(probability_words(line.probability)),
     ]
     return f"<tr><td>{cells[0]}</td>{''.join(f'<td{RIGHT}>{cell}</td>' for cell in cells[1:])}</tr>"
 

@@ -23,6 +23,7 @@ from vertebra.networks.parameters import in_double_precision
 from vertebra.terms.block import network_of
 from vertebra.terms.components import Components
 from vertebra.terms.joint import Measure
+from vertebra.terms.splits import sum_of_squares, undetermined
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import Term
 
@@ -85,6 +86,10 @@ class PosteriorOfTerms(Posterior, Protocol):
 
     def sizes(self, output: int, baseline: Row | None, measure: Measure) -> dict[Term, Sizes]:
         """Draws of ‖f_T‖₂ and of shares, of every term that there is."""
+        ...
+
+    def splits(self, output: int, baseline: Row | None, measure: Measure) -> dict[tuple[Term, ...], Sizes]:
+        """The sets of terms of which only the sum is known, and how large that is."""
         ...
 
     def curve(self, term: Term, points: Points, output: int, baseline: Row | None, measure: Measure) -> Effect:
@@ -162,6 +167,31 @@ class TermsPosterior(NamedTuple):
             squares[remainder.everything] = remainder.sizes[:, output] ** 2, remainder.sizes[:, output] ** 2
         variance = np.maximum(sum((both for _, both in squares.values()), start=np.zeros(())), 1e-300)
         return {t: Sizes(np.sqrt(own), both / variance, own / variance) for t, (own, both) in squares.items()}
+
+    def splits(self, output: int, baseline: Row | None, measure: Measure) -> dict[tuple[Term, ...], Sizes]:
+        components = self._components(baseline, measure)
+        weights = self.terms.weights(output)
+        # draws that have shapes are no Gaussian, and each of them holds
+        if components is None or weights.are_draws:
+            return {}
+        coefficients = weights.draw(N_DRAWS, self._rng(output))
+        groups = undetermined(components, coefficients)
+        if not groups:
+            return {}
+        each, known = self.sizes(output, baseline, measure), components.squares(coefficients)
+        found = {}
+        for group in groups:
+            square = sum_of_squares(components, group, coefficients)
+            # other rows change a sum as they change its parts
+            parts = sum((known[t][0] for t in group), start=np.zeros(()))
+            square = (
+                square * sum((each[t].strength ** 2 for t in group), start=np.zeros(())) / np.maximum(parts, 1e-300)
+            )
+            first = group[0]
+            variance = each[first].strength ** 2 / np.maximum(each[first].own, 1e-300)
+            share = sum((each[t].share for t in group), start=np.zeros(()))
+            found[group] = Sizes(np.sqrt(square), share, square / variance)
+        return found
 
     def curve(self, term: Term, points: Points, output: int, baseline: Row | None, measure: Measure) -> Effect:
         if (components := self._components(baseline, measure)) is not None:
@@ -269,6 +299,11 @@ class NetworkPosterior(NamedTuple):
     def sizes(self, output: int, baseline: Row | None, measure: Measure = Measure.PRODUCT) -> dict[Term, Sizes]:
         effects = decompose(self.network, self.rows, key=jr.key(self.seed), baseline=baseline, output=output)
         return sizes_apart({term: effect.strengths for term, effect in effects.items() if term})
+
+    def splits(
+        self, output: int, baseline: Row | None, measure: Measure = Measure.PRODUCT
+    ) -> dict[tuple[Term, ...], Sizes]:
+        return {}
 
     def curve(
         self, term: Term, points: Points, output: int, baseline: Row | None, measure: Measure = Measure.PRODUCT

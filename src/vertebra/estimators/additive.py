@@ -12,7 +12,7 @@ from vertebra.estimators.classifier import Classifier
 from vertebra.estimators.explanations import Explanations
 from vertebra.estimators.regressor import Regressor
 from vertebra.machine.checks import check_count
-from vertebra.models.additive import fit_classes, fit_numbers
+from vertebra.models.additive_fits import fit_classes, fit_numbers
 from vertebra.models.networks import SCHEMES_OF_TERMS
 from vertebra.models.settings import ClassWeightLike, InputLike, Settings
 from vertebra.tables.schema import MissingLike, TableLike, ValuesLike
@@ -106,6 +106,11 @@ class AdditiveRegressor(Regressor, _Additive):
         Whole numbers of events: "poisson"; "negative_binomial", whose variance is μ + αμ² with a learned dispersion α;
         "counts", the first of them unless the rows speak for the second. Effects are those of f: in the units of y, and
         for these three of the logarithm of the rate.
+    transform : {"none", "log", "box_cox", "auto"}
+        The scale on which a positive target is fitted: its logarithm, or (y^λ − 1)/λ of the likeliest λ. Effects and
+        `predict_f` are then on that scale (`attrs["scale"]` of tables says which); means, sds, intervals, quantiles,
+        draws and densities are of y: the mean is the lognormal's, or by quadrature. "auto" fits both where a quick look
+        is for it, and takes the one that predicts rows left out better, by their density and by their mean.
     conformal : bool
         Sets a fifth of the rows aside, by which `predict_interval` is made to hold whatever the noise is.
     feature_types : mapping or sequence, optional
@@ -158,6 +163,7 @@ class AdditiveRegressor(Regressor, _Additive):
         monotone: Mapping[InputLike, str | int] | None = None,
         remainder: bool = True,
         likelihood: str = "auto",
+        transform: str = "none",
         conformal: bool = False,
         feature_types: Mapping | Sequence | None = None,
         missing_values: MissingLike = None,
@@ -191,6 +197,7 @@ class AdditiveRegressor(Regressor, _Additive):
         )
         self.remainder = remainder
         self.likelihood = likelihood
+        self.transform = transform
         self.conformal = conformal
 
     def fit(

@@ -15,6 +15,7 @@ from vertebra.machine.checks import seed_of
 from vertebra.models import explanation
 from vertebra.models.explanation import MeasureLike
 from vertebra.models.settings import TermLike
+from vertebra.pages.cases import CasesLike
 from vertebra.pages.report import write
 from vertebra.tables.schema import TableLike, ValuesLike
 
@@ -60,9 +61,12 @@ class Explanations(Estimator):
             Columns term (tuple of names), order, strength (‖f_T‖ on the link scale: the units of y, of the logit for
             classes, of the log of the rate for counts), sd, lower, upper, sobol (the share again), probability (that
             the term is real); share (Cov(f_T, f)/Var f: all sum to 1), share_lower, share_upper, share_own (Var f_T/Var
-            f, the part without what the term has in common with others). Where terms of few inputs leave something out
-            that networks could learn, a term of all inputs stands for it, what the networks say otherwise; its strength
-            is the root of the squared error that it takes off rows left out, and counts as if it went with no other.
+            f, the part without what the term has in common with others); group. Of inputs that all but copy each other
+            only the sum of their terms may be known: then `group` names these terms, strength, sd, lower and upper are
+            those of the sum in every row of it, and shares have no limits. Where terms of few inputs leave something
+            out that networks could learn, a term of all inputs stands for it, what the networks say otherwise; its
+            strength is the root of the squared error that it takes off rows left out, and counts as if it went with no
+            other.
         """
         return explanation.effects(self._fitted(), order, level, baseline=baseline, output=output, measure=measure)
 
@@ -92,8 +96,8 @@ class Explanations(Estimator):
         DataFrame
             Columns input (which acts), substitute, correlation (of their nearest functions), together (the probability
             that one of them acts), and of what they do, summing to 1: input_alone, substitute_alone, both (each by
-            itself), product (together as well). The six closest pairs at most; none where terms were given, and none of
-            six classes and more.
+            itself), product (together as well); group (all that may act in place of the input). The six closest pairs
+            at most; none where terms were given, and none of six classes and more.
         """
         return explanation.substitutes(self._fitted(), output=output)
 
@@ -314,14 +318,18 @@ class Explanations(Estimator):
         X: TableLike = None,
         y: ValuesLike = None,
         *,
+        cases: CasesLike = None,
         measure: MeasureLike = None,
     ) -> None:
         """Writes one self-contained HTML page: the answer, effects, accuracy, and a panel to try inputs in.
 
         Accuracy is that on `X`, `y`, rows that were not fitted, where they are given; else on the rows of the fit, each
-        left out in turn. `measure` is what effects are averages over, as in `effects`. Needs `vertebra[report]`.
+        left out in turn. Five rows are taken apart, prediction by prediction: a typical one, the highest, the lowest
+        and the two worst predicted of `cases`, a pair (X, y), or of `X`, `y` where these are given; with `cases=False`
+        the page holds no row of any table. `measure` is what effects are averages over, as in `effects`. Needs
+        `vertebra[report]`.
 
-        >>> model.report("report.html")
+        >>> model.report("report.html", cases=(data.x, data.y))
         >>> with open("report.html", encoding="utf-8") as page:
         ...     "x3" in page.read()
         True
@@ -330,7 +338,8 @@ class Explanations(Estimator):
         if (X is None) != (y is None):
             raise ValueError("`X` and `y` must be given together, or neither.")
         evaluation = model.evaluation if X is None else self.evaluate(X, y)  # type: ignore[attr-defined]
-        write(model, evaluation, self._asked(), path, measure)
+        given = (X, y) if cases is None and X is not None else cases
+        write(model, evaluation, self._asked(), path, measure, given)
 
     def _all_effects(self) -> pd.DataFrame | None:
         return self.effects()

@@ -31,22 +31,26 @@ from vertebra.files.parts import (
 )
 from vertebra.files.posteriors import posterior_from, posterior_state
 from vertebra.likelihoods import (
+    Gaussian,
+    HeteroscedasticGaussian,
     Likelihood,
     NegativeBinomial,
     Poisson,
 )
+from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine import claims
 from vertebra.machine.claims import FINITE, TINY, Arrays
 from vertebra.machine.file import BadFile, Record, read, write
 from vertebra.models.model import Found, Model
 from vertebra.models.settings import COUNTS
 from vertebra.models.target import Target
+from vertebra.models.transform import Transform
 from vertebra.tables.column import UNSEEN
 from vertebra.tables.schema import Schema
 
 KINDS = ("AdditiveRegressor", "AdditiveClassifier", "SkeletonRegressor", "SkeletonClassifier")
 NEEDED = ("params", "schema", "targets", "is_ordered", "likelihood", "diagnostics", "profile", "linear", "surface")
-OPTIONAL = ("evaluation", "classes", "single", "found", "structures")
+OPTIONAL = ("evaluation", "classes", "single", "found", "structures", "power")
 # Rows that a model is asked about when it is loaded.
 N_PROBES = 16
 
@@ -70,6 +74,8 @@ def save(model: Model, params: Mapping[str, object], path: str | os.PathLike[str
         header["classes"] = classes_state(model.target.classes)
     else:
         header["single"] = model.target.is_single
+        if model.target.transform is not None:
+            header["power"] = model.target.transform.power
         arrays |= {"y_mean": model.target.centre, "y_scale": model.target.scale}
         if model.conformal is not None:
             arrays["conformal"] = model.conformal
@@ -162,7 +168,14 @@ def _target_in(
         conformal = claims.rising(arrays.take("conformal", None, k, low=0.0, high=FINITE), "conformal")
     asked = params.get("conformal", False)
     claims.demand(asked == (conformal is not None), "conformal", "as in the params", asked)
-    return Target(names, centre, scale, is_single), likelihood, conformal
+    transform = None
+    if "power" in header:
+        power = claims.number(header["power"], "power", 0.0, 1.0)
+        claims.demand(
+            isinstance(likelihood, Gaussian | HeteroscedasticGaussian), "the likelihood", "normal", likelihood
+        )
+        transform = Transform(power)
+    return Target(names, centre, scale, is_single, transform=transform), likelihood, conformal
 
 
 def _found_in(kind: str, header: Record, p: int, least: int) -> Found | None:
@@ -197,6 +210,10 @@ def _probe(model: Model) -> None:
         each = model.likelihood.latent_per_target
         spread = np.sqrt(variance[:, ::each]) + np.exp(float(np.max(getattr(model.likelihood, "log_scale", 0.0))))
         answers.append(model.target.centre + model.target.scale * (np.abs(mean[:, ::each]) + spread))
+    if (
+        seen := None if model.is_classifier else model.target.seen(Predictive(model.likelihood, mean, variance))
+    ) is not None:
+        answers += [seen.mean(), seen.aleatoric()]
     for part in answers:
         claims.demand(np.isfinite(part).all() and len(part) == N_PROBES, "what it says of rows", "finite", part)
     claims.demand((variance >= 0.0).all(), "the variance of f", "at least 0", variance)

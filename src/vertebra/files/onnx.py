@@ -101,6 +101,11 @@ def _checked(model: Model) -> SumOfTerms:
             '`model` must have likelihood="gaussian" or "student_t" to be written as ONNX, got '
             f"likelihood={model.noise!r}: the sd of its y takes many values of f. Fit again with one of them."
         )
+    if model.target.transform is not None:
+        raise ValueError(
+            f"`model` must be fitted on the scale of y to be written as ONNX, got {model.target.scale_of(0)}: fit "
+            'again with `transform="none"`, or keep it with `save`; `to_sql` and `to_tables` write its f.'
+        )
     return model.posterior.terms
 
 

@@ -49,7 +49,7 @@ def params_from(names: Sequence[str], value: object) -> Record:
     params = dict(claims.record(value, "params", (), names))
     for name in ("conformal", "warm_start", "remainder", "early_stopping"):
         claims.flag(params.get(name, False), f"params.{name}")
-    for name in ("scheme", "structure", "likelihood", "evaluation"):
+    for name in ("scheme", "structure", "likelihood", "evaluation", "transform"):
         claims.text(params.get(name, ""), f"params.{name}")
     if "likelihood" in params:
         claims.one_of(params["likelihood"], "params.likelihood", NOISES)

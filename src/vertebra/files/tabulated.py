@@ -55,7 +55,8 @@ def to_tables(model: Model, path: str | os.PathLike[str]) -> None:
     known = _of_network(model) if posterior.terms is None else of_terms(posterior.terms)
     pieces, records, constants = _terms(model, known)
     inputs, arrays = _inputs(model, known, pieces)
-    is_mean = isinstance(model.likelihood, Gaussian | StudentT | HeteroscedasticGaussian)
+    is_location = isinstance(model.likelihood, Gaussian | StudentT | HeteroscedasticGaussian)
+    is_mean = is_location and model.target.transform is None
     header = {
         "format": FORMAT,
         "sources": [str(source) for source in model.schema.sources],

@@ -73,6 +73,13 @@ class Noise(Likelihood):
         mean, log_scale = self.split(f, IN_NUMPY)
         return self._rank((y - mean) / np.exp(log_scale), IN_NUMPY)
 
+    def numpy_mean(self, f):
+        return self.split(f, IN_NUMPY)[0]
+
+    def numpy_variance(self, f):
+        mean, log_scale = self.split(f, IN_NUMPY)
+        return np.broadcast_to(np.exp(2.0 * log_scale), mean.shape)
+
     def numpy_sample(self, f, seed):
         mean, log_scale = self.split(f, IN_NUMPY)
         return mean + np.exp(log_scale) * np.random.default_rng(seed).standard_normal(mean.shape)
@@ -184,6 +191,10 @@ class StudentT(Noise):
 
     def sample(self, f, key):
         return f + jnp.exp(self._log_scale(f, IN_JAX)) * jr.t(key, self.degrees, f.shape, f.dtype)
+
+    def numpy_variance(self, f):
+        degrees = float(self.degrees)
+        return np.broadcast_to(np.exp(2.0 * self._log_scale(f, IN_NUMPY)) * degrees / (degrees - 2.0), f.shape)
 
     def numpy_sample(self, f, seed):
         t = np.random.default_rng(seed).standard_t(float(self.degrees), f.shape)

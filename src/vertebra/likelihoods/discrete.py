@@ -106,6 +106,12 @@ class Poisson(Likelihood):
     def numpy_cdf(self, f, y):
         return poisson_cdf(y, np.exp(f), IN_NUMPY)
 
+    def numpy_mean(self, f):
+        return np.exp(f)
+
+    def numpy_variance(self, f):
+        return np.exp(f)
+
     def numpy_sample(self, f, seed):
         return np.random.default_rng(seed).poisson(np.minimum(np.exp(f), LARGEST_DRAWN)).astype(float)
 
@@ -179,6 +185,12 @@ class NegativeBinomial(Likelihood):
 
     def numpy_cdf(self, f, y):
         return negative_binomial_cdf(y, f, self._dispersion(f, IN_NUMPY), IN_NUMPY)
+
+    def numpy_mean(self, f):
+        return np.exp(f)
+
+    def numpy_variance(self, f):
+        return np.exp(f) + self._dispersion(f, IN_NUMPY) * np.exp(2.0 * f)
 
     def numpy_sample(self, f, seed):
         rng, dispersion = np.random.default_rng(seed), self._dispersion(f, IN_NUMPY)

@@ -151,6 +151,16 @@ class Likelihood(eqx.Module):
             y = np.broadcast_to(y, (len(f), *y.shape))
             return np.asarray(in_double_precision(self).cdf(jnp.asarray(f), jnp.asarray(y)))
 
+    def numpy_mean(self, f: Float[np.ndarray, "points n latent"]) -> Float[np.ndarray, "points n k"]:
+        """E[y | f] in double precision."""
+        with jax.enable_x64(True):
+            return np.asarray(in_double_precision(self).conditional_mean(jnp.asarray(f)))
+
+    def numpy_variance(self, f: Float[np.ndarray, "points n latent"]) -> Float[np.ndarray, "points n k"]:
+        """Var[y | f] in double precision."""
+        with jax.enable_x64(True):
+            return np.asarray(in_double_precision(self).conditional_variance(jnp.asarray(f)))
+
     def numpy_sample(self, f: Float[np.ndarray, "draws n latent"], seed: int) -> Float[np.ndarray, "draws n k"]:
         """One y for each draw of f."""
         with jax.enable_x64(True):

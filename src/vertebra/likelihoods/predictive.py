@@ -6,18 +6,14 @@ Exact where the noise is Gaussian; else over equally likely values of the latent
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from scipy.special import expit, logsumexp, ndtri, softmax
 
 from vertebra.likelihoods.densities import IN_NUMPY, normal_log_prob
 from vertebra.likelihoods.likelihood import Likelihood
 from vertebra.likelihoods.quadrature import normal_points
 from vertebra.likelihoods.quantiles import quantile
-from vertebra.machine.devices import padded
-from vertebra.networks.parameters import in_double_precision
 
 # Points of one latent function, and of several together: a power of two, for Sobol' points.
 N_POINTS, N_JOINT = 100, 128
@@ -37,19 +33,19 @@ class Predictive(NamedTuple):
         if self.likelihood.has_classes:
             return self.probabilities()
         exact = self.likelihood.exact_mean(self.f_mean, self.f_variance)
-        return self._over_f(lambda likelihood, f: likelihood.mean(f)) if exact is None else exact
+        return self._over_f(lambda f: self.likelihood.numpy_mean(f).mean(axis=0)) if exact is None else exact
 
     def epistemic(self) -> Float[np.ndarray, "n k"]:
         """Var E[y | f]: what more data would take away."""
         if self.likelihood.is_location:
             return self.f_variance[:, :: self.likelihood.latent_per_target]
-        return self._over_f(lambda likelihood, f: jnp.var(likelihood.conditional_mean(f), axis=0))
+        return self._over_f(lambda f: self.likelihood.numpy_mean(f).var(axis=0))
 
     def aleatoric(self) -> Float[np.ndarray, "n k"]:
         """E Var[y | f]: the noise."""
         if (noise := self.likelihood.normal_variance) is not None:
             return np.broadcast_to(noise, self.f_mean.shape)
-        return self._over_f(lambda likelihood, f: jnp.mean(likelihood.conditional_variance(f), axis=0))
+        return self._over_f(lambda f: self.likelihood.numpy_variance(f).mean(axis=0))
 
     def away(self, y: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
         """How far y is from its mean, in its own sds."""
@@ -124,14 +120,9 @@ class Predictive(NamedTuple):
         for mean, variance in zip(_chunked(self.f_mean), _chunked(self.f_variance), strict=True):
             yield Predictive(self.likelihood, mean, variance)
 
-    def _over_f(self, ask: Callable[[Likelihood, Array], Array]) -> Float[np.ndarray, "n k"]:
-        """What a likelihood says over the values of f, some rows at a time, in double precision."""
-        with jax.enable_x64(True):
-            likelihood, parts = in_double_precision(self.likelihood), []
-            for part in self._chunks():
-                f, n = padded(np.moveaxis(part.points(), 1, 0))
-                parts.append(np.asarray(ask(likelihood, jnp.moveaxis(f, 0, 1)))[:n])
-            return np.concatenate(parts)
+    def _over_f(self, ask: Callable[[np.ndarray], np.ndarray]) -> Float[np.ndarray, "n k"]:
+        """What a likelihood says over the values of f, some rows at a time."""
+        return np.concatenate([ask(part.points()) for part in self._chunks()])
 
 
 def _chunked(rows: np.ndarray) -> Iterator[np.ndarray]:

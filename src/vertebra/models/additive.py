@@ -15,21 +15,16 @@ from vertebra.likelihoods import Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.likelihoods.working_responses import Plain
 from vertebra.machine.control import Control
+from vertebra.machine.memory import check_memory
 from vertebra.machine.threads import cores
 from vertebra.models.calibration import noise
 from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.dependence import groups_seen
-from vertebra.models.diagnostics import (
-    check_memory,
-    concurvity,
-    cut_short,
-    equal_inputs,
-    marked_gaps,
-    open_choices,
-)
+from vertebra.models.diagnostics import concurvity, cut_short, equal_inputs, marked_gaps, open_choices
 from vertebra.models.evaluation import cross_fitted, folds_for, losses, losses_of_logits
 from vertebra.models.findings import Finding, Kind, Severity, notes
 from vertebra.models.given import clusters_given, shapes_given
+from vertebra.models.levels import levels_together
 from vertebra.models.model import Found, Model
 from vertebra.models.networks import SCHEMES, Shape, ensemble_of, train, training
 from vertebra.models.noise_choice import (
@@ -42,10 +37,10 @@ from vertebra.models.noise_choice import (
     noisier_at_gaps,
     of_classes,
 )
-from vertebra.models.reading import Encoded, Read, Targets, encoded, read_classes, read_numbers
+from vertebra.models.reading import Encoded, Read, Targets, encoded
 from vertebra.models.refits import EVALUATIONS, Refit, Refits, plan, plan_of_groups
 from vertebra.models.remainder import blend, is_something_left
-from vertebra.models.rows import Rows, marginal_rows
+from vertebra.models.rows import marginal_rows
 from vertebra.models.scores import Method
 from vertebra.models.searched import Searched
 from vertebra.models.settings import Settings
@@ -70,20 +65,7 @@ MUCH_WORSE = 1.1
 ROWS_FOR_THREADS = 3000
 
 
-def fit_numbers(settings: Settings, X: Any, y: Any, sample_weight: Any, groups: Any = None, time: Any = None) -> Model:
-    """A sum of terms for a target of numbers."""
-    read = read_numbers(settings, X, y, sample_weight, groups, time)
-    seen = np.log1p if settings.is_count else lambda z: z
-    return _Additive(settings, read, Targets(read.z, read.rows.weight, seen)).fit()
-
-
-def fit_classes(settings: Settings, X: Any, y: Any, sample_weight: Any, groups: Any = None, time: Any = None) -> Model:
-    """A sum of terms for the logits of classes."""
-    read = read_classes(settings, X, y, sample_weight, groups, time)
-    return _Additive(settings, read, Targets.of_classes(read)).fit()
-
-
-class _Additive:
+class AdditiveFit:
     """One fit, from rows to what is concluded of them; each step takes what the one before it made."""
 
     def __init__(self, settings: Settings, read: Read, targets: Targets):
@@ -105,7 +87,7 @@ class _Additive:
             coded = encoded(read, self.targets, self.seed, most_levels=MOST_LEVELS, fill=False)
             searched = self._searched(coded)
             found, linear, noise, mains = self._terms(searched, within, control)
-            seconds = control.spent - began
+            seconds, found = control.spent - began, found.described()
             outcome = self._outcome(found, coded, searched, linear, noise)
             if self.settings.scheme != "auto" and found.clusters:
                 outcome = self._with_network(outcome, found, noise.likelihood, control)
@@ -148,7 +130,7 @@ class _Additive:
         self, searched: Searched, within: list[Term] | None, control: Control
     ) -> tuple[Additive, Float[np.ndarray, "n k"], Noise, Mains]:
         """The terms found, what linear models say of the same rows left out, the noise, and which main effects stay."""
-        x, y, rows, _, everything = searched
+        x, _, rows, _, everything = searched
         noise, mains = self._noise(searched), Mains.FOUND
 
         def terms_of(mains: Mains) -> Additive:
@@ -162,7 +144,7 @@ class _Additive:
             noise, found = self._likelier(searched, (noise, found), other, within, control)
         linear = cross_fitted(rows, folds_for(rows, self.seed), self.read.n_levels, classes=self.n_classes)
         if self.given is None and within is None and len(x) >= 2 * x.shape[1] and not control.enough():
-            limit = BEHIND * self._linear_losses(linear, y, rows)
+            limit = BEHIND * self._linear_losses(linear, searched)
             found, mains = self._not_behind(limit, found, terms_of, searched, control)
         return found, linear, noise, mains
 
@@ -185,6 +167,7 @@ class _Additive:
             within=within,
             mains=mains,
             shapes=self.shapes,
+            describes=False,
             **how,
         )
 
@@ -240,7 +223,10 @@ class _Additive:
     def _likely_noise(self, searched: Searched, noise: Noise, found: Additive) -> Noise:
         """The noise that rows left out speak for, by a quick look."""
         x, y, rows, n_levels, _ = searched
-        looked = likely_noise(found, x, y, rows.weight, n_levels)
+        is_bent = self.read.target.transform is not None
+        if is_bent and self.shapes:  # the mean of y is to rise with f, whatever the noise
+            return noise
+        looked = likely_noise(found, x, y, rows.weight, n_levels, has_mean=is_bent)
         if looked == "gaussian" or (self._may_remain and self._is_something_left(searched, found)):
             return noise
         return noise_of(looked, *noise.notes, LIKELIER[looked])
@@ -309,10 +295,16 @@ class _Additive:
         )
         return is_nearer and new > old
 
-    def _linear_losses(self, linear, y, rows: Rows) -> Float[np.ndarray, " k"]:
+    def _linear_losses(self, linear: Float[np.ndarray, "n k"], searched: Searched) -> Float[np.ndarray, " k"]:
+        """Those of linear models, on the scale that is fitted."""
+        rows, target = searched.rows, self.read.target
         if self.n_classes:
-            return losses_of_logits(linear, y, rows.weight)
-        return rows.weight @ ((rows.y - linear) / self.read.target.scale) ** 2 / rows.weight.sum()
+            return losses_of_logits(linear, searched.y, rows.weight)
+        if target.transform is not None:
+            folds = folds_for(rows, self.seed)
+            linear = cross_fitted(rows._replace(y=searched.y), folds, self.read.n_levels)
+            return rows.weight @ (searched.y - linear) ** 2 / rows.weight.sum()
+        return rows.weight @ ((rows.y - linear) / target.scale) ** 2 / rows.weight.sum()
 
     def _outcome(
         self, found: Additive, coded: Encoded, searched: Searched, linear: Float[np.ndarray, "n k"], noise: Noise
@@ -408,8 +400,9 @@ class _Additive:
         for i in acting:
             if columns[i].kind == "number":
                 findings += marked_gaps(columns[i].original(matrix[:, i]), names[i])
+        copies = copies_of(matrix, self.read.n_levels)
+        findings += levels_together(matrix, columns, acting, copies)
         if self.given is None:
-            copies = copies_of(matrix, self.read.n_levels)
             findings += equal_inputs({i: first for i, first in copies.items() if first in acting}, names)
             stories = (open_choices(s.substitutes, names, copies) for s in found.structures)
             findings += dict.fromkeys(finding for each in stories for finding in each)

@@ -17,6 +17,7 @@ from vertebra.models.diagnostics import (
     behind_flexible,
     coefficients,
     coverage,
+    few_events,
     few_rows,
     much_freedom,
     odd_noise,
@@ -28,6 +29,7 @@ from vertebra.models.diagnostics import (
 from vertebra.models.evaluation import Evaluation, cross_fitted, fit_linear, folds_for, from_logits, losses_of_rows
 from vertebra.models.findings import Diagnostics, Finding, Kind, Severity, notes, warnings
 from vertebra.models.flexible import flexible
+from vertebra.models.left_over import left_over
 from vertebra.models.model import Found, Model
 from vertebra.models.reading import Read
 from vertebra.models.refits import Tested
@@ -109,14 +111,17 @@ def conclude(settings: Settings, read: Read, outcome: Outcome) -> Model:
         if model.noise == "gaussian":
             away, targets = outcome.left_out.away(read.target.standard(rows.y)), read.target.names
             findings += uneven_noise(away, rows.matrix, read.names, targets) + odd_noise(away, targets)
-        findings += dependence(_residuals(outcome.left_out, rows, read.target), rows, read.schema)
+        away = _residuals(outcome.left_out, rows, read.target)
+        findings += dependence(away, rows, read.schema)
+        if outcome.found is not None:
+            findings += left_over(away, rows.matrix, read.n_levels, read.names, _acting(read, outcome))
         if (grouped := outcome.grouped) is not None:
             some = rows.at(grouped.places)
             findings += in_groups(_residuals(grouped.predictive, some, read.target), rows, grouped.places, read.names)
         if outcome.posterior.terms is not None:
             findings += much_freedom(float(rows.weight.sum()), coefficients(outcome.left_out, rows.weight))
     findings += said_of_rows(rows) + _out_of_sense(outcome, read.names)
-    findings += few_rows(read.weight)
+    findings += few_rows(read.weight) + few_events(profiled.targets[0].shares * read.weight, n_classes, read.names)
     read.finish()
     return model.replace(diagnostics=Diagnostics(tuple(findings), figures, outcome.ended))
 
@@ -135,9 +140,13 @@ def _on_accuracy(
 ) -> list[Finding]:
     """What there is to say of predictions of rows left out: beside linear models, beside trees, and of intervals."""
     rows, target, n_classes = outcome.rows, read.target, read.target.n_classes
-    y = rows.y if n_classes else target.standard(rows.y)
+    seen = target.seen(tested.predictive)
+    # of y itself, whatever scale was fitted
+    unit = target.scale if seen is None else np.sqrt(np.maximum(np.var(rows.y, axis=0), 1e-300))
+    y = rows.y if n_classes else (rows.y / unit if seen is not None else target.standard(rows.y))
+    linear = tested.linear / unit if seen is not None else target.standard(tested.linear) if not n_classes else None
     mean = np.zeros((len(y), max(n_classes, y.shape[1])))
-    mean[tested.places] = tested.predictive.mean()
+    mean[tested.places] = tested.predictive.mean() if seen is None else seen.mean() / unit
 
     def beside(said: Float[np.ndarray, "m k"], places: Int[np.ndarray, " m"]) -> Beside:
         own, other = (losses_of_rows(each, y[places], has_classes=n_classes > 0) for each in (mean[places], said))
@@ -149,9 +158,9 @@ def _on_accuracy(
         # these are not the intervals that it gives
         found = [each for each in found if each.severity is Severity.NOTE]
     found += worse_than_linear(
-        beside(from_logits(tested.linear) if n_classes else target.standard(tested.linear), tested.places),
+        beside(from_logits(tested.linear) if linear is None else linear, tested.places),
         target.names,
-        np.ones(1) if n_classes else target.scale,
+        np.ones(1) if n_classes else unit,
     )
     shares = evaluation.scores.get("shares", {}).get("log_loss", math.nan)
     found += too_good(figures, target.names, _acting(read, outcome), shares=shares, n=n)

@@ -19,6 +19,7 @@ from vertebra.likelihoods import Bernoulli, Categorical
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.models.rows import Rows
 from vertebra.models.scores import Method, ScoreName
+from vertebra.models.transform import Original
 from vertebra.tables.encoding import MOST_LEVELS
 from vertebra.tables.folds import folds_of, groups_of
 
@@ -84,7 +85,7 @@ class Evaluation:
 
 def of_numbers(
     method: Method,
-    predictive: Predictive,
+    predictive: Predictive | Original,
     z: Float[np.ndarray, "n k"],
     weight: Float[np.ndarray, " n"],
     *,
@@ -93,7 +94,7 @@ def of_numbers(
     unit: Float[np.ndarray, " k"],
     factor: Callable[[float], Float[np.ndarray, " k"]] | None = None,
 ) -> Evaluation:
-    """Of predictions of z, the targets on the model's scale; `factor` gives conformal half-widths in sds."""
+    """Of predictions of z, the targets on the scale of `predictive`; `factor` gives conformal half-widths in sds."""
     mean, density = predictive.mean(), predictive.log_prob(z)
     if factor is None:
         inside = predictive.inside(z, LEVELS)

@@ -19,15 +19,18 @@ from vertebra.tables.schema import TableLike, date
 from vertebra.tables.values import Level
 from vertebra.terms.joint import Measure
 from vertebra.terms.structure import Substitute, discoveries, probabilities, q_values
-from vertebra.terms.term import MOST_NAMED, Term
+from vertebra.terms.substitutes import choices
+from vertebra.terms.term import MOST_NAMED, Term, term_label
 
 # Values shown per numeric input, by the order of the term: as many points in all as a reader, or a page, can take.
 N_SHOWN, N_SHOWN_BEYOND = {1: 50, 2: 20, 3: 8}, 5
 # What `effects` says of each term.
 EFFECTS = ["term", "order", "strength", "sd", "lower", "upper", "sobol", "probability"]
-EFFECTS += ["share", "share_lower", "share_upper", "share_own"]
-# What stands between the inputs of a term: as it is printed, without blanks, and in files.
-BETWEEN = (" × ", "×", ":")
+EFFECTS += ["share", "share_lower", "share_upper", "share_own", "group"]
+# What stands between the inputs of a term: as it is printed, without blanks, in files, and as keyboards have it.
+BETWEEN = (" × ", "×", ":", " x ", " * ")
+# What stands between the terms of a set whose split is not determined.
+BESIDE = " + "
 
 # "data" or "product"; None is what is usual for the model.
 MeasureLike = str | None
@@ -50,9 +53,15 @@ def effects(
     if (remainder := model.posterior.remainder) is not None:
         real[remainder.everything] = float(remainder.probability[latent])
     tails = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
-    rows = []
+    rows, groups = [], _groups(model, baseline, output, measure)
     for term, (strength, share, own) in sizes.items():
         if order is None or len(term) == order:
+            named, whole = groups.get(term, ("", None))
+            # of a set whose split is not determined, what is known: that of its sum
+            strength = strength if whole is None else whole.strength
+            shares = _share_columns(share, own, tails)
+            if whole is not None:
+                shares |= dict.fromkeys(("share_lower", "share_upper"), math.nan)
             low, high = unit * np.percentile(strength, tails)
             rows.append(
                 {
@@ -64,11 +73,26 @@ def effects(
                     "upper": float(high),
                     "sobol": float(share.mean()),
                     "probability": real.get(term, 0.0),
-                    **_share_columns(share, own, tails),
+                    **shares,
+                    "group": named,
                 }
             )
     table = pd.DataFrame(rows, columns=EFFECTS).sort_values("strength", ascending=False, ignore_index=True)
+    return _on_scale(table, model, output)
+
+
+def _on_scale(table: pd.DataFrame, model: Model, output: int) -> pd.DataFrame:
+    """The table, with the scale that it is on where that is not the target's: `attrs["scale"]`."""
+    if not model.is_classifier and model.target.transform is not None:
+        table.attrs["scale"] = model.target.scale_of(output)
     return table
+
+
+def _groups(model: Model, baseline: TableLike, output: int, measure: MeasureLike) -> dict[Term, tuple[str, Sizes]]:
+    """Of the terms whose split is not determined: the set that each is in, by its name, and how large its sum is."""
+    found = splits_of(model, baseline, output, measure)
+    named = {group: BESIDE.join(term_label(model.named(term)) for term in group) for group in found}
+    return {term: (named[group], own) for group, own in found.items() for term in group}
 
 
 def _share_columns(
@@ -107,6 +131,8 @@ def substitutes(model: Model, *, output: int = 0) -> pd.DataFrame:
     names, rows = model.names, model.sought.structures[latent_of(model, output)].substitutes
     columns = ["input", "substitute", *Substitute._fields[2:]]
     table = pd.DataFrame([(names[row[0]], names[row[1]], *row[2:]) for row in rows], columns=columns)
+    sets = {choice.inputs[0]: " or ".join(names[i] for i in choice.inputs) for choice in choices(rows)}
+    table["group"] = [sets[row.input] for row in rows]
     return table.rename(columns={"other_alone": "substitute_alone"})
 
 
@@ -128,7 +154,7 @@ def candidates(model: Model, order: int | None = None, *, output: int = 0) -> pd
             named = model.named(term), len(term), term in found
             rows.append((*named, test.p_value, q.get(term, math.nan), real[term], upper))
     table = pd.DataFrame(rows, columns=["term", "order", "found", "p_value", "q_value", "probability", "upper"])
-    return table.sort_values(["p_value", "order"], ignore_index=True)
+    return _on_scale(table.sort_values(["p_value", "order"], ignore_index=True), model, output)
 
 
 def interactions(
@@ -151,7 +177,7 @@ def interactions(
     beyond = [t for t in kept if model.named(t) not in set(table["term"]) and structure.tests[t].size is not None]
     if beyond:
         table = pd.concat([table, _beyond(model, beyond, output)]) if len(table) else _beyond(model, beyond, output)
-    return table.sort_values("strength", ascending=False, ignore_index=True)
+    return _on_scale(table.sort_values("strength", ascending=False, ignore_index=True), model, output)
 
 
 def _beyond(model: Model, terms: Sequence[Term], output: int) -> pd.DataFrame:
@@ -162,7 +188,7 @@ def _beyond(model: Model, terms: Sequence[Term], output: int) -> pd.DataFrame:
         if (size := structure.tests[term].size) is not None:
             sizes = [unit * each for each in size]
             about = (model.named(term), len(term), *sizes, math.nan, real[term])
-            rows.append(dict(zip(EFFECTS, (*about, *[math.nan] * 4), strict=True)))
+            rows.append(dict(zip(EFFECTS, (*about, *[math.nan] * 4, ""), strict=True)))
     return pd.DataFrame(rows, columns=EFFECTS)
 
 
@@ -198,12 +224,17 @@ def effect(
     latent, anchor = latent_of(model, output), _baseline(model, baseline)
     curve = _taken_apart(model).curve(wanted, [x[:, i] for i in wanted], latent, anchor, measure_of(model, measure))
     low, high = curve.band(level, simultaneous=simultaneous)
-    unit = model.target.unit(output)
+    unit, sd = model.target.unit(output), curve.sd
+    group, _ = _groups(model, baseline, output, measure).get(wanted, ("", None))
+    if group:  # a band of its own would say what the prior made of it
+        low = high = sd = np.full(np.shape(curve.mean), np.nan)
     columns = [pd.Series(_shown(model, i, coded[:, i]), name=model.names[i]) for i in wanted]
-    for name, values in (("mean", curve.mean), ("sd", curve.sd), ("lower", low), ("upper", high)):
+    for name, values in (("mean", curve.mean), ("sd", sd), ("lower", low), ("upper", high)):
         columns.append(pd.Series(unit * values, name=name))
     # side by side and not by name: an input may be called "mean"
     table = pd.concat(columns, axis=1)
+    if group:
+        table.attrs["group"] = group  # the terms of which only the sum is known
     if discrete := [model.names[i] for i in wanted if model.values(i) is not None]:
         table.attrs["discrete"] = discrete  # no values lie between those of the table
     if dates := [model.names[i] for i in wanted if model.schema.columns[i].part == "time"]:
@@ -213,7 +244,7 @@ def effect(
         table.attrs["rows"] = dict(
             zip(zip(*(table.iloc[:, k] for k in (0, 1)), strict=True), near.tolist(), strict=True)
         )
-    return table
+    return _on_scale(table, model, output)
 
 
 def eval_terms(
@@ -228,7 +259,8 @@ def eval_terms(
     for term in sorted(local, key=lambda t: (len(t), t)):
         table[model.named(term)] = unit * local[term].mean
     # A frame whose columns are tuples would take them for levels.
-    return pd.DataFrame(np.stack(list(table.values()), axis=1), columns=pd.Index(list(table), tupleize_cols=False))
+    columns = pd.Index(list(table), tupleize_cols=False)
+    return _on_scale(pd.DataFrame(np.stack(list(table.values()), axis=1), columns=columns), model, output)
 
 
 def explain(
@@ -243,6 +275,19 @@ def explain(
     """One prediction taken apart on the link scale: the intercept, then what each term adds, largest first."""
     check_level(level)
     coded = model.schema.matrix(_one_row(row, "row", len(model.schema.sources)), model.kind)
+    return parts_of(model, coded, level, baseline=baseline, output=output, measure=measure)
+
+
+def parts_of(
+    model: Model,
+    coded: Float[np.ndarray, "1 p"],
+    level: float = 0.95,
+    *,
+    baseline: TableLike = None,
+    output: int = 0,
+    measure: MeasureLike = None,
+) -> pd.DataFrame:
+    """`explain` of a row as the schema codes it."""
     under = latent_of(model, output), _baseline(model, baseline), measure_of(model, measure)
     local = _taken_apart(model).local(model.encoding(coded), *under, with_sd=True)
     unit, width = model.target.unit(output), float(ndtri(0.5 + 0.5 * level))
@@ -253,7 +298,8 @@ def explain(
         named = term if len(term) <= MOST_NAMED else ()
         shown = [f"{model.names[i]} = {_text(model, i, coded[0, i])}" for i in named]
         rows.append((model.named(term), ", ".join(shown), mean, sd, mean - width * sd, mean + width * sd))
-    return pd.DataFrame(rows, columns=["term", "value", "mean", "sd", "lower", "upper"])
+    table = pd.DataFrame(rows, columns=["term", "value", "mean", "sd", "lower", "upper"])
+    return _on_scale(table, model, output)
 
 
 def sizes_of(model: Model, baseline: TableLike, output: int, measure: MeasureLike = None) -> dict[Term, Sizes]:
@@ -263,6 +309,17 @@ def sizes_of(model: Model, baseline: TableLike, output: int, measure: MeasureLik
     if place not in model.sizes:
         model.sizes[place] = _taken_apart(model).sizes(latent, anchor, under)
     return model.sizes[place]
+
+
+def splits_of(
+    model: Model, baseline: TableLike, output: int, measure: MeasureLike = None
+) -> dict[tuple[Term, ...], Sizes]:
+    """The sets of terms whose split is not determined, with draws of how large their sums are, worked out once."""
+    latent, anchor, under = latent_of(model, output), _baseline(model, baseline), measure_of(model, measure)
+    place = (latent, under if anchor is None else tuple(anchor))
+    if place not in model.splits:
+        model.splits[place] = _taken_apart(model).splits(latent, anchor, under)
+    return model.splits[place]
 
 
 def measure_of(model: Model, measure: MeasureLike) -> Measure:

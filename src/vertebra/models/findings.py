@@ -32,6 +32,8 @@ class Kind(enum.StrEnum):
     COPIES = enum.auto()  # inputs that are equal
     SUBSTITUTES = enum.auto()  # inputs that may act in place of others
     MARKED_GAPS = enum.auto()  # values that may stand for gaps
+    LEFT_OVER = enum.auto()  # products of more inputs than terms have
+    FEW_EVENTS = enum.auto()  # few rows of a class
     GROUPS = enum.auto()  # rows that belong together
     TIME = enum.auto()  # rows that follow each other
     RUNAWAY = enum.auto()  # effects beyond any sense

@@ -25,6 +25,7 @@ from vertebra.models.rows import NewLevels, OutsideRange, Rows, outside
 from vertebra.models.scores import Method
 from vertebra.models.settings import LIKELIHOODS, InputLike
 from vertebra.models.target import Target, as_numbers
+from vertebra.models.transform import check_positive
 from vertebra.networks.skeleton import Skeleton
 from vertebra.tables.column import UNSEEN
 from vertebra.tables.encoding import Encoding
@@ -73,6 +74,8 @@ class Model:
     conformal: Float[np.ndarray, "m k"] | None = None  # sorted scores of rows set aside
     # draws of strengths and shares, by output and measure or baseline: worked out once
     sizes: dict[tuple, dict[Term, Sizes]] = field(default_factory=dict, repr=False, compare=False)
+    # likewise of the sets of terms whose split is not determined
+    splits: dict[tuple, dict[tuple[Term, ...], Sizes]] = field(default_factory=dict, repr=False, compare=False)
 
     def replace(self, **parts: object) -> "Model":
         return dataclasses.replace(self, **parts)
@@ -194,7 +197,8 @@ class Model:
         Over values of f that vary more at one row than at another they need not rise with f, as was asked for.
         """
         terms = self.posterior.terms
-        return float(terms is None or not any(terms.are_draws) or not self.likelihood.is_discrete)
+        is_bent = self.likelihood.is_discrete or self.target.transform is not None
+        return float(terms is None or not any(terms.are_draws) or not is_bent)
 
     def _central(self, predictive: Predictive) -> Predictive:
         """What means and probabilities are of."""
@@ -204,12 +208,21 @@ class Model:
 
     def mean(self, X: TableLike) -> Shaped:
         """The mean of y."""
-        predictive = self.predictive(X, with_variance=self.likelihood.is_discrete)
+        is_bent = self.likelihood.is_discrete or self.target.transform is not None
+        predictive = self.predictive(X, with_variance=is_bent)
+        if (seen := self.target.seen(self._central(predictive))) is not None:
+            return self.target.shaped(seen.mean())
         return self.target.shaped(self.target.in_units(self._central(predictive).mean()))
 
     def mean_and_sd(self, X: TableLike) -> tuple[Shaped, Shaped]:
         """The mean of y, and its sd: the noise and the uncertainty of f together."""
         predictive = self.predictive(X)
+        if (seen := self.target.seen(predictive)) is not None:
+            sd, central = (
+                np.sqrt(seen.epistemic() + seen.aleatoric()),
+                seen._replace(predictive=self._central(predictive)),
+            )
+            return self.target.shaped(central.mean()), self.target.shaped(sd)
         variance = predictive.epistemic() + predictive.aleatoric()
         mean, sd = self.target.in_units(self._central(predictive).mean()), self.target.scale * np.sqrt(variance)
         return self.target.shaped(mean), self.target.shaped(sd)
@@ -226,9 +239,10 @@ class Model:
 
     def uncertainty(self, X: TableLike) -> tuple[Shaped, Shaped]:
         """The two parts of the sd of y: the noise, and the uncertainty of f."""
-        predictive = self.predictive(X)
+        predictive, scale, shaped = self.predictive(X), self.target.scale, self.target.shaped
+        if (seen := self.target.seen(predictive)) is not None:
+            return shaped(np.sqrt(seen.aleatoric())), shaped(np.sqrt(seen.epistemic()))
         noise, doubt = np.sqrt(predictive.aleatoric()), np.sqrt(predictive.epistemic())
-        scale, shaped = self.target.scale, self.target.shaped
         return shaped(scale * noise), shaped(scale * doubt)
 
     def interval(self, X: TableLike, level: float) -> Shaped:
@@ -236,9 +250,10 @@ class Model:
         check_level(level)
         if self.conformal is None:
             return self.quantiles(X, [0.5 - 0.5 * level, 0.5 + 0.5 * level])
-        mean, sd = (part.reshape(len(part), -1) for part in self.mean_and_sd(X))
-        factor = half_width(self.conformal, level)
-        limits = np.stack([mean - factor * sd, mean + factor * sd], axis=1)
+        predictive, factor = self.predictive(X), half_width(self.conformal, level)
+        sd = np.sqrt(predictive.epistemic() + predictive.aleatoric())
+        mean = self._central(predictive).mean()
+        limits = self.target.original(np.stack([mean - factor * sd, mean + factor * sd], axis=1))
         if self.likelihood.is_discrete:
             limits = np.stack([np.maximum(np.ceil(limits[:, 0]), 0.0), np.floor(limits[:, 1])], axis=1)
         return self.target.shaped(limits)
@@ -248,14 +263,14 @@ class Model:
         levels = np.asarray(q, dtype=float)
         if levels.ndim != 1 or not len(levels) or ((levels <= 0) | (levels >= 1)).any():
             raise ValueError(f"`q` must be a list of levels between 0 and 1, got {q!r}.")
-        return self.target.shaped(self.target.in_units(self.predictive(X).quantiles(levels)))
+        return self.target.shaped(self.target.original(self.predictive(X).quantiles(levels)))
 
     def draws(self, X: TableLike, n_samples: int, seed: int) -> Shaped:
         """Draws of y, (n, n_samples) or (n, n_samples, targets)."""
         x = self.x(X)
         check_count(n_samples=n_samples)
         f = self.posterior.sample(x, n_samples, seed)
-        draws = np.moveaxis(self.target.in_units(self.likelihood.numpy_sample(f, seed)), 0, 1)
+        draws = np.moveaxis(self.target.original(self.likelihood.numpy_sample(f, seed)), 0, 1)
         return self.target.shaped(draws)
 
     def probabilities(self, X: TableLike) -> Float[np.ndarray, "n classes"]:
@@ -286,7 +301,10 @@ class Model:
             return np.log(np.maximum(probabilities[np.arange(len(codes)), codes], 1e-300))
         targets = np.asarray(y, dtype=float).reshape(len(predictive.f_mean), -1)
         self._check_targets(targets)
-        density = predictive.log_prob(self.target.standard(targets))
+        z = self.target.standard(targets)
+        if (seen := self.target.seen(predictive)) is not None:
+            return np.sum(seen.log_prob(targets), axis=1)
+        density = predictive.log_prob(z)
         return np.sum(density - np.log(self.target.scale), axis=1)
 
     # --- evaluation ---------------------------------------------------------------------------------------------------
@@ -317,16 +335,21 @@ class Model:
         if self.is_classifier:
             known = dict(linear=linear, shares=self.profile.targets[0].shares, matrix=rows.matrix)
             return of_classes(method, predictive.probabilities(), rows.y[:, 0].astype(int), rows.weight, **known)
-        scores = self.conformal
+        scores, target = self.conformal, self.target
+        factor = None if scores is None else lambda level: half_width(scores, level)
+        if (seen := target.seen(predictive)) is not None:
+            check_positive(rows.y, f"for a model that was fitted on the scale of {seen.transform.of('y')}")
+            own = dict(linear=linear, centre=self.profile.means, unit=np.ones_like(target.scale))
+            return of_numbers(method, seen, rows.y, rows.weight, factor=factor, **own)
         return of_numbers(
             method,
             predictive,
-            self.target.standard(rows.y),
+            target.standard(rows.y),
             rows.weight,
-            linear=self.target.standard(linear),
-            centre=self.target.standard(self.profile.means),
-            unit=self.target.scale,
-            factor=None if scores is None else lambda level: half_width(scores, level),
+            linear=target.standard(linear),
+            centre=target.standard(self.profile.means),
+            unit=target.scale,
+            factor=factor,
         )
 
     def _check_targets(self, y: Float[np.ndarray, "n k"]) -> None:

@@ -91,22 +91,38 @@ def likely_noise(
     y: Float[np.ndarray, "n k"],
     weight: Float[np.ndarray, " n"],
     n_levels: Sequence[int],
+    *,
+    has_mean: bool = False,
 ) -> str:
     """The likelihood that the distances of rows from a fit with even noise, which had not seen them, speak for."""
     even = "gaussian"
     if not FEWEST_ROWS <= len(x) <= MOST_ROWS:
         return even
+    gains = gains_of(found, x, y, weight, n_levels, has_mean=has_mean)
+    best = max(gains, key=gains.__getitem__, default=even)
+    return best if gains.get(best, 0.0) > max(GAIN_OF_A_ROW * float(weight.sum()), LEAST_GAIN) else even
+
+
+def gains_of(
+    found: Additive,
+    x: Float[np.ndarray, "n p"],
+    y: Float[np.ndarray, "n k"],
+    weight: Float[np.ndarray, " n"],
+    n_levels: Sequence[int],
+    *,
+    has_mean: bool = False,
+) -> dict[str, float]:
+    """By how much the log density of rows left out would be higher with other noise, by a quick look.
+
+    With `has_mean` only noise whose exponential has a mean: Student's has none.
+    """
     mean, variance = found.left_out
     away = (y - mean) / np.sqrt(variance + np.array(found.noise))
     away = away / np.sqrt(np.maximum(weight @ away**2 / weight.sum(), 1e-300))
     if not np.all(np.isfinite(away)):
-        return even
-    gains = {
-        "heteroscedastic": _gain_of_scale(x, away, weight, n_levels),
-        "student_t": _gain_of_tails(away, weight),
-    }
-    best = max(gains, key=gains.__getitem__)
-    return best if gains[best] > max(GAIN_OF_A_ROW * float(weight.sum()), LEAST_GAIN) else even
+        return {}
+    gains = {"heteroscedastic": _gain_of_scale(x, away, weight, n_levels)}
+    return gains if has_mean else gains | {"student_t": _gain_of_tails(away, weight)}
 
 
 def _log_normal(away: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
@@ -180,6 +196,8 @@ def noisier_at_gaps(
     if not there or len(gaps) < ROWS_FOR_GAPS:
         return []
     mains, rng = [(i,) for i in range(x.shape[1])], np.random.default_rng(seed)
-    first = fit_additive(x, Plain(y, rows.weight), rows.weight, clusters=mains, n_levels=n_levels, rng=rng)
+    first = fit_additive(
+        x, Plain(y, rows.weight), rows.weight, clusters=mains, n_levels=n_levels, rng=rng, describes=False
+    )
     away = Predictive(first.likelihood, *first.left_out).away(y)
     return [i for i in there if is_noisier(away, gaps[:, i])]

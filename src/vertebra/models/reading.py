@@ -15,6 +15,7 @@ from vertebra.models.settings import NOISES, Settings
 from vertebra.models.target import (
     Target,
     check_likelihood,
+    check_transform,
     checked_classes,
     checked_numbers,
     class_factors,
@@ -22,6 +23,7 @@ from vertebra.models.target import (
     of_facts,
     of_rows,
 )
+from vertebra.models.transform import check_positive
 from vertebra.tables.belonging import group_codes, instants_of
 from vertebra.tables.column import in_order
 from vertebra.tables.encoding import Encoding, encode, levels_left
@@ -82,6 +84,7 @@ def read_numbers(
 ) -> Read:
     """A table whose target is numbers; with `conformal` some rows are set aside."""
     is_count = settings.is_count
+    check_transform(settings, is_stream=is_stream(X))
     if is_stream(X):
         _check_alone(groups, time)
         check_likelihood(settings)
@@ -102,6 +105,8 @@ def read_numbers(
     X, y, sample_weight = taken[:3]
     schema, matrix, weight, meant = _in_memory(settings, X, sample_weight)
     numbers, is_single = checked_numbers(y, len(matrix), settings)
+    if settings.transform in ("log", "box_cox"):
+        check_positive(numbers, f'for `transform="{settings.transform}"`')
     rows, held = canonical(matrix, numbers, weight, *_belonging(taken, len(matrix))), None
     if are_equal(rows):
         raise ValueError("`X` must have at least 2 different rows of weight above 0, got n_samples = 1.")

@@ -51,6 +51,7 @@ class Settings:
     # numbers
     likelihood: str = "auto"
     conformal: bool = False
+    transform: str = "none"  # the scale of positive targets
     # additive
     structure: str = "tests"
     n_subnetworks: int = 10

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vertebra.effects.words import lines as lines_of
 from vertebra.effects.words import probability_words
 from vertebra.models.explanation import effects
 from vertebra.models.model import Model
 from vertebra.models.scores import ScoreName
 from vertebra.models.settings import COUNTS
-from vertebra.terms.term import term_label
 
 # Characters of a line, as statsmodels and R print their summaries; terms that are printed, the strongest.
 WIDTH, MOST_TERMS = 96, 40
@@ -82,22 +82,22 @@ def _scores(model: Model) -> list[str]:
 def _terms(model: Model, k: int, name: str, level: float) -> list[str]:
     found = effects(model, None, level, output=k)
     scale = model.target.names[k] if not model.is_classifier and model.noise not in COUNTS else SCALES[model.noise]
+    scale = model.target.scale_of(0 if model.is_classifier else k) or scale
     many = len(model.target.output_names) > 1
     lines = [f"Terms{f' of {name}' if many or model.is_classifier else ''}, on the scale of {scale}"]
     if not len(found):
         return [*lines, "none: no input was found to act."]
     tail = 50.0 * (1.0 - level)
     heads = ["strength", "sd", f"{tail:g} %", f"{100.0 - tail:g} %", "share", "P(real)"]
-    labels = [term_label(term) for term in found["term"].head(MOST_TERMS)]
+    shown = lines_of(found)
+    labels = [line.label for line in shown[:MOST_TERMS]]
     widths, first = [10, 10, 10, 10, 8, 9], min(max(map(len, labels)) + 2, WIDTH - 57)
     lines.append(" " * first + _cells(heads, widths))
-    columns = (found[each] for each in ("strength", "sd", "lower", "upper", "sobol", "probability"))
-    for label, *row in zip(labels, *columns, strict=False):
-        *numbers, share, probability = row
-        cells = [*(f"{value:.4g}" for value in numbers), f"{share:.1%}", probability_words(probability)]
+    for label, line in zip(labels, shown, strict=False):
+        cells = [*(f"{value:.4g}" for value in line[2:6]), f"{line.share:.1%}", probability_words(line.probability)]
         lines.append(f"{label if len(label) < first else label[: first - 2] + '…':<{first}}" + _cells(cells, widths))
-    if len(found) > MOST_TERMS:
-        lines.append(f"and {len(found) - MOST_TERMS} more")
+    if len(shown) > MOST_TERMS:
+        lines.append(f"and {len(shown) - MOST_TERMS} more")
     return lines
 
 

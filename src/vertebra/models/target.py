@@ -11,11 +11,15 @@ from jaxtyping import Float
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from vertebra.likelihoods.predictive import Predictive
 from vertebra.models.settings import NOISES, Settings
+from vertebra.models.transform import NAMES, Original, Transform, check_positive
 from vertebra.tables.column import target_fault
 from vertebra.tables.schema import ValuesLike
 from vertebra.tables.survey import Facts
 
+# Noise that may be normal on a transformed scale: the exponential of Student's has no mean.
+NORMAL = ("auto", "gaussian", "heteroscedastic")
 # A spread below this share of the mean is rounding error: such a target is constant.
 FLAT = 1e-12
 
@@ -29,6 +33,7 @@ class Target:
     scale: Float[np.ndarray, " k"]
     is_single: bool = True  # y had no axis of targets
     classes: np.ndarray | None = None
+    transform: Transform | None = None  # of positive targets: z is then of g(y)
 
     @classmethod
     def of_classes(cls, names: list[str], classes: np.ndarray) -> "Target":
@@ -45,10 +50,27 @@ class Target:
         return (classes[1:] if len(classes) == 2 else classes) or self.names
 
     def standard(self, y: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n k"]:
+        if self.transform is not None:
+            check_positive(y, f"for a model that was fitted on the scale of {self.transform.of('y')}")
+            y = self.transform.there(y)
         return (y - self.centre) / self.scale
 
     def in_units(self, z: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n k"]:
+        """f in the units of y, or of g(y)."""
         return self.centre + self.scale * z
+
+    def original(self, z: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "*n k"]:
+        """y itself: quantiles and draws."""
+        y = self.in_units(z)
+        return y if self.transform is None else self.transform.back(y)
+
+    def seen(self, predictive: Predictive) -> Original | None:
+        """What is said of y, where another scale was fitted."""
+        return None if self.transform is None else Original(predictive, self.transform, self.centre, self.scale)
+
+    def scale_of(self, output: int) -> str:
+        """The scale of an output's f, if it is not that of y."""
+        return "" if self.transform is None else self.transform.of(self.names[output])
 
     def shaped(self, values: Float[np.ndarray, "*n k"]) -> Float[np.ndarray, "..."]:
         """Without the axis of targets where y had none."""
@@ -84,6 +106,20 @@ def names_of(y: ValuesLike) -> list[str]:
 def check_likelihood(settings: Settings) -> None:
     if settings.likelihood not in NOISES:
         raise ValueError(f"`likelihood` must be one of {', '.join(NOISES)}, got {settings.likelihood!r}.")
+
+
+def check_transform(settings: Settings, *, is_stream: bool) -> None:
+    asked, noise = settings.transform, settings.likelihood
+    if asked not in NAMES:
+        raise ValueError(f"`transform` must be one of {', '.join(NAMES)}, got {asked!r}.")
+    if asked not in ("log", "box_cox"):
+        return
+    if noise not in NORMAL:
+        raise ValueError(f'`likelihood` must be one of {", ".join(NORMAL)} with `transform="{asked}"`, got {noise!r}.')
+    if is_stream:
+        raise ValueError(f'`transform="{asked}"` is for tables in memory: of files, write {asked} of `y` as a column.')
+    if settings.monotone and noise == "heteroscedastic":
+        raise ValueError(f'`monotone` with `transform="{asked}"` needs even noise, got `likelihood="{noise}"`.')
 
 
 def checked_numbers(y: ValuesLike, n: int, settings: Settings) -> tuple[Float[np.ndarray, "n k"], bool]:
@@ -141,15 +177,23 @@ def class_factors(y: ValuesLike, n: int, settings: Settings) -> Float[np.ndarray
 
 
 def of_rows(
-    y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"], names: list[str], *, is_single: bool, is_count: bool
+    y: Float[np.ndarray, "n k"],
+    weight: Float[np.ndarray, " n"],
+    names: list[str],
+    *,
+    is_single: bool,
+    is_count: bool,
+    transform: Transform | None = None,
 ) -> Target:
-    """The scale on which y has mean 0 and sd 1; counts stay as they are."""
+    """The scale on which y, or g(y), has mean 0 and sd 1; counts stay as they are."""
+    y = y if transform is None else transform.there(y)
     if is_count:
         return Target(names, np.zeros(y.shape[1]), np.ones(y.shape[1]), is_single)
     centre = np.average(y, axis=0, weights=weight)
     largest = np.maximum(np.abs(y - centre).max(axis=0), 1e-300)
     spread = largest * np.sqrt(np.average(((y - centre) / largest) ** 2, axis=0, weights=weight))
-    return Target(names, centre, np.where(_is_flat(spread, centre), 1.0, spread), is_single)
+    scale = np.where(_is_flat(spread, centre), 1.0, spread)
+    return Target(names, centre, scale, is_single, transform=transform)
 
 
 def of_facts(targets: Sequence[Facts], names: list[str], *, is_single: bool, is_count: bool) -> Target:

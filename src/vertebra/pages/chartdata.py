@@ -5,6 +5,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import pandas as pd
 
+from vertebra.effects.words import lines
 from vertebra.machine.file import Record
 from vertebra.models.explanation import MeasureLike, effect, effects, grid_of
 from vertebra.models.model import Model
@@ -12,7 +13,6 @@ from vertebra.tables.column import Column
 from vertebra.tables.profile import Marginal, shares_at
 from vertebra.tables.schema import date
 from vertebra.tables.values import Level
-from vertebra.terms.term import term_label
 
 # Terms with a chart each.
 MOST_CHARTS = 40
@@ -22,17 +22,21 @@ MOST_LINES = 6
 # Values shown of an input with far tails; and, of positive ones, the largest over the smallest from which an axis of
 # powers shows more.
 N_FINE, LONG_TAIL = 200, 300.0
-SHOWN = ["strength", "lower", "upper", "sobol", "probability"]
+SHOWN = ["strength", "lower", "upper", "share", "probability"]
 
 
 def charts(model: Model, k: int, measure: MeasureLike = None) -> Record:
     """Strengths and effects of one output: its strongest terms."""
     table = effects(model, output=k, measure=measure)
     strengths = [
-        {"label": term_label(term), "order": len(term), **dict(zip(SHOWN, map(float, values), strict=True))}
-        for term, *values in table[["term", *SHOWN]].head(MOST_CHARTS).itertuples(index=False)
+        {"label": line.label, "order": len(line.term), **{name: float(getattr(line, name)) for name in SHOWN}}
+        for line in lines(table)[:MOST_CHARTS]
     ]
-    drawn = [_effect(model, term, k, measure) for term in table["term"].head(MOST_CHARTS)]
+    shown = table.head(MOST_CHARTS)
+    drawn = [
+        None if group else _effect(model, term, k, measure)
+        for term, group in zip(shown["term"], shown["group"], strict=True)
+    ]
     return {"strengths": strengths, "effects": drawn}
 
 

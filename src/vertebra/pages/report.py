@@ -15,13 +15,14 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from vertebra.effects.words import probability_words
+from vertebra.effects.words import lines, probability_words
 from vertebra.machine.file import Record, libraries, put
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.explanation import MeasureLike, effects, measure_of, totals
 from vertebra.models.model import Model
 from vertebra.models.scores import ScoreName
 from vertebra.pages import drawings, words
+from vertebra.pages.cases import CasesLike, cases
 from vertebra.pages.chartdata import MOST_CHARTS, charts, kinds
 from vertebra.pages.whatif import packed, tables
 from vertebra.tables.profile import Marginal
@@ -61,13 +62,20 @@ def write(
     asked: Mapping[str, object],
     path: str | os.PathLike[str],
     measure: MeasureLike = None,
+    rows: CasesLike = None,
 ) -> None:
     """Writes the page; `asked` are the arguments of the estimator that are not the defaults."""
-    put(path, page(model, evaluation, asked, measure).encode("utf-8"))
+    put(path, page(model, evaluation, asked, measure, rows).encode("utf-8"))
 
 
-def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, object], measure: MeasureLike = None) -> str:
-    """The page as text."""
+def page(
+    model: Model,
+    evaluation: Evaluation | None,
+    asked: Mapping[str, object],
+    measure: MeasureLike = None,
+    rows: CasesLike = None,
+) -> str:
+    """The page as text; of `rows` a few are taken apart."""
     outputs = model.target.output_names[:MOST_OUTPUTS]
     drawn = [charts(model, k, measure) for k in range(len(outputs))]
     found = [effects(model, output=k, measure=measure) for k in range(len(outputs))]
@@ -84,6 +92,8 @@ def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, object
             target=", ".join(model.target.names),
             is_classifier=model.is_classifier,
             outputs=outputs,
+            cases=cases(model, rows, measure),
+            cases_words=words.CASES,
             cards={
                 "How good?": words.how_good(model, evaluation),
                 "What is real?": words.what_is_real(model, surest),
@@ -91,6 +101,7 @@ def page(model: Model, evaluation: Evaluation | None, asked: Mapping[str, object
             },
             rest_words=words.rest_words(model),
             effects=[list(table.itertuples()) for table in found],
+            lines=[lines(table) for table in found],
             totals=[list(totals(model, output=k, measure=measure).itertuples()) for k in range(len(outputs))],
             chart_kinds=[kinds(own) for own in drawn],
             doubtful=words.DOUBTFUL,
@@ -124,6 +135,7 @@ def _templates() -> jinja2.Environment:
     templates.filters |= {
         "number": words.number,
         "score": words.score,
+        "signed": words.signed,
         "percent": words.percent,
         "short": words.short,
         "term": term_label,

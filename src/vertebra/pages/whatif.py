@@ -20,6 +20,7 @@ from vertebra.effects.decomposition import decompose
 from vertebra.effects.posterior import NetworkPosterior
 from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, NegativeBinomial, StudentT
 from vertebra.likelihoods.predictive import Predictive
+from vertebra.likelihoods.quadrature import gauss_hermite
 from vertebra.machine.file import Record
 from vertebra.models.conformal import half_width
 from vertebra.models.model import Model
@@ -27,6 +28,8 @@ from vertebra.terms.components import Components
 from vertebra.terms.joint import Measure
 from vertebra.terms.sum_of_terms import SumOfTerms
 
+# Nodes over the noise of a target that was fitted on another scale: as Python takes.
+N_NOISE_NODES = 40
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 # Nodes of a number: of a basis of functions, and of a network by the size of the largest cluster that reads it.
 N_NODES, N_NETWORK_NODES = 400, {1: 41, 2: 21, 3: 13}
@@ -283,6 +286,7 @@ def _likelihood(model: Model) -> Record:
     """What turns f into y; latent functions are paired as Python pairs them."""
     likelihood = model.likelihood
     record: Record = {"name": type(likelihood).__name__, "is_discrete": bool(likelihood.is_discrete)}
+    record["power"] = None  # of the scale that was fitted, if it is not that of y
     if isinstance(likelihood, Gaussian):
         record["scale"] = _scale(model, likelihood).tolist()
     elif isinstance(likelihood, StudentT | HeteroscedasticGaussian):
@@ -298,6 +302,9 @@ def _likelihood(model: Model) -> Record:
         record["classes"] = [str(c) for c in model.target.classes]
     else:
         record |= {"y_mean": model.target.centre.tolist(), "y_scale": model.target.scale.tolist()}
+        if (transform := model.target.transform) is not None:
+            nodes, shares = gauss_hermite(N_NOISE_NODES)
+            record |= {"power": transform.power, "nodes": nodes.tolist(), "shares": shares.tolist()}
     record["normal"] = [float(ndtri(0.5 + 0.5 * level)) for level in LEVELS]
     return record
 

@@ -27,6 +27,11 @@ AVERAGES = {
     "the terms of fewer of them, and a share of what varies is negative where a term works against others.",
     Measure.PRODUCT: "Effects are averages over all combinations of values, also those that the data hardly hold.",
 }
+CASES = (
+    "A few rows as the model sees them: a typical one, those with the highest and the lowest prediction, and the worst "
+    "predicted. Rows are counted from 1, the first below the header. A row that is predicted badly may be a mistake in "
+    "the table, or something that no column says."
+)
 # The strongest terms, doubtful ones and warnings that the answer names: what a card shows without scrolling.
 MOST_STRONGEST, MOST_DOUBTFUL, MOST_WARNINGS = 5, 6, 3
 
@@ -38,13 +43,18 @@ def number(value: float) -> str:
     return f"{value:#.4g}".rstrip(".").replace("-", "−")
 
 
+def signed(value: float) -> str:
+    return ("" if value < 0.0 else "+") + number(value)
+
+
 def score(value: float) -> str:
     """A score beside others: what is 0 to three places is nothing but rounding, and no power of ten."""
     return "0.000" if 0.0 < abs(value) < 5e-4 else number(value)
 
 
 def percent(share: float, places: int = 1) -> str:
-    return f"{100.0 * share:.{places}f}\u00a0%".replace("-", "−")
+    # what rounds to nothing has no sign
+    return f"{round(100.0 * share, places) + 0.0:.{places}f}\u00a0%".replace("-", "−")
 
 
 def short(text: str, most: int) -> str:
@@ -58,7 +68,16 @@ def unit(model: Model) -> str:
         return f"log odds of {target.classes[1]}" if len(target.classes) == 2 else "logits of the class"
     if isinstance(model.likelihood, Poisson | NegativeBinomial):
         return f"log of {target.names[0]}"
+    if target.transform is not None:
+        return target.scale_of(0)
     return f"units of {target.names[0]}" if len(target.names) == 1 else "units of the target"
+
+
+def unit_of(model: Model, output: int) -> str:
+    """What the parts of one output are measured in."""
+    if model.target.classes is not None and len(model.target.classes) > 2:
+        return f"logit of {short(str(model.target.classes[output]), 60)}"
+    return unit(model) if len(model.target.names) == 1 else f"units of {short(model.target.names[output], 60)}"
 
 
 def how_good(model: Model, evaluation: Evaluation | None) -> list[str]:

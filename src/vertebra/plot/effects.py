@@ -167,7 +167,9 @@ def curve(
     missing = None if there.all() else [float(values[~there][0]) for values in (mean, low, high, *outer)]
     _ticks(ax, table, x[order], marks, missing, (first, last))
 
-    bottom, top = span_of(np.concatenate([mean, low, high, *outer, [0.0]]))
+    # a part whose split is not determined has no band
+    shown = np.concatenate([mean, low, high, *outer, [0.0]])
+    bottom, top = span_of(shown[~np.isnan(shown)])
     room = 0.05 * (top - bottom)
     ax.set_ylim(bottom - (room if marginal is None else _beside(BENEATH, top + room - bottom)), top + room)
     ax.set(xlabel=plain_text(table.columns[0]), ylabel=with_unit("effect", unit))

@@ -7,6 +7,7 @@ Where the noise is not Gaussian, the same on the working response of iterated re
 import enum
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ from vertebra.terms.latents import (
     searched,
     settled,
 )
-from vertebra.terms.model import model_of
+from vertebra.terms.model import Model, model_of
 from vertebra.terms.overconfidence import has_much_freedom, overconfidence
 from vertebra.terms.revision import N_REWEIGHTINGS, all_tested, looked_at_again, with_what_evidence_wants
 from vertebra.terms.roughness import with_families
@@ -78,6 +79,11 @@ class Additive(NamedTuple):
     clusters: tuple[Term, ...]
     noise: tuple[float, ...]  # the variance of every latent function's response
     left_out: tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]  # f at each row without it
+    describe: Callable[["Additive"], "Additive"] | None = None  # what is still to be said of it
+
+    def described(self) -> "Additive":
+        """The same with how its columns go together, and what could stand for what: predictions need neither."""
+        return self if self.describe is None else self.describe(self._replace(describe=None))
 
 
 class _Task(NamedTuple):
@@ -121,6 +127,7 @@ def fit_additive(
     mains: Mains = Mains.FOUND,
     enough: Callable[[], bool] = lambda: False,
     calibrate: bool = True,
+    describes: bool = True,
     everything: Everything | None = None,
     shapes: Shapes = NO_SHAPES,
     groups: Int[np.ndarray, " n"] | None = None,
@@ -133,7 +140,7 @@ def fit_additive(
     more terms are sought. With `calibrate`, a fit with much freedom for its rows is widened by what it missed rows by
     that it had not seen. Where the rows are a sample, `everything` is all of them: terms are sought in the sample and
     fitted to all. With `shapes`, f rises or falls with some inputs. Rows of one of the `groups` may depend on each
-    other; so may rows that follow each other in `order`, a time.
+    other; so may rows that follow each other in `order`, a time. Unless it `describes` itself, `described` does so.
     """
     if groups is None and order is not None:
         groups = stretches(order)
@@ -148,10 +155,7 @@ def fit_additive(
     task, everything = _sampled(all_of_them, everything, rng)
     data = _with_dependence(task, task.data())
     data, structures, fit, rows = _searched_and_fitted(task, data)
-    if calibrate and asked.terms is None and not data.are_many:
-        report("looking for inputs that could stand for those found")
-        stories = [substitutes(model, copies, enough) for model in fit.models]
-        structures = tuple(s._replace(substitutes=own) for s, own in zip(structures, stories, strict=True))
+    sought = fit.models if calibrate and asked.terms is None and not data.are_many else []
     if everything is not None:
         report(f"fitting {len(fit.basis.terms)} terms to all {everything.n_rows:,} rows")
         data, fit, rows = taken_to_all(data, fit, rows, task.x, everything)
@@ -159,11 +163,32 @@ def fit_additive(
             values=[s.at(column, grows=False) for s, column in zip(data.systems, x.T, strict=True)], working=working
         )
     found, variance = _concluded(all_of_them, data, fit, rows, structures, rng)
+    found = found._replace(describe=partial(_described, all_of_them, data, fit.basis, rows, sought, copies))
     is_free = has_much_freedom(fit.basis, variance, weight, np.array(found.noise))
     if not (calibrate and clusters is None and is_free and isinstance(working, Plain)) or shapes:
-        return found
+        return found.described() if describes else found
     report("checking intervals on rows left out")
-    return _widened(found, overconfidence(x, working.y, weight, rng, _refit(all_of_them, rng)), working)
+    found = _widened(found, overconfidence(x, working.y, weight, rng, _refit(all_of_them, rng)), working)
+    return found.described() if describes else found
+
+
+def _described(
+    task: _Task,
+    data: Data,
+    basis: Basis,
+    rows: list[RowSums],
+    sought: Sequence[Model | None],
+    copies: dict[int, int],
+    found: Additive,
+) -> Additive:
+    """What a fit has to say of itself; `sought` are the models that its search ended with, if there was one."""
+    structures = found.structures
+    if sought:
+        task.report("looking for inputs that could stand for those found")
+        stories = [substitutes(model, copies, task.asked.enough) for model in sought]
+        structures = tuple(s._replace(substitutes=own) for s, own in zip(structures, stories, strict=True))
+    terms = found.terms._replace(joint=_joint(task, data, found.terms, basis, rows))
+    return found._replace(terms=terms, structures=structures)
 
 
 def _refit(
@@ -171,9 +196,8 @@ def _refit(
 ) -> Callable[[Bool[np.ndarray, " n"]], tuple[SumOfTerms, Sequence[float]]]:
     """The search and the fit of some of the rows: terms and noise."""
     asked = task.asked
-    settings: Any = dict(
-        n_levels=task.n_levels, rng=rng, within=asked.within, mains=task.mains, enough=asked.enough, calibrate=False
-    )
+    settings: Any = dict(n_levels=task.n_levels, rng=rng, within=asked.within, mains=task.mains, enough=asked.enough)
+    settings |= {"calibrate": False, "describes": False}
 
     def fitted(kept: Bool[np.ndarray, " n"]) -> tuple[SumOfTerms, Sequence[float]]:
         weight = task.weight[kept]
@@ -352,7 +376,6 @@ def _concluded(
     if task.shapes:
         task.report("drawing functions that have their shape")
         terms = _with_shapes(task, terms, rng)
-    terms = terms._replace(joint=_joint(task, data, terms, fit.basis, rows))
     # of rows of the fit, where six digits of a variance are enough
     mean, variance = terms.moments(task.x, np.float32)
     conditional = variance if task.shapes or fit.basis.n_columns > most else at_rows(data, fit.models)[1]

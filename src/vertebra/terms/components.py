@@ -91,6 +91,15 @@ class Components(NamedTuple):
                 parts.append(rows @ root[np.isin(below(basis, k)[1:], self._own(term))])
         return np.concatenate(parts, axis=1)
 
+    def raised(self, coefficients: Float[np.ndarray, "m1 draws"], above: Term = ()) -> Float[np.ndarray, "m1 draws"]:
+        """a = Ac, of draws of c; of one term and those that hold it, if it is given."""
+        return raised(self.terms.basis, self.joint.lower, coefficients, above=above)
+
+    def made_of(self, term: Term) -> tuple[Int[np.ndarray, " m"], Int[np.ndarray, " u"], Float[np.ndarray, "u m"]]:
+        """The columns of a term, those that f_T is made of, and what a_T gives each of these."""
+        both, lift, _ = self._norm(self._block(term))
+        return self._own(term), both, lift
+
     def squares(self, coefficients: Float[np.ndarray, "m1 draws"]) -> Squares:
         """Of every term, draw by draw: ‖f_T‖² over the rows, and Cov(f_T, f) = a_Tᵀ E[B_Tᵀ Φc]; these sum to Var f."""
         basis, gram, lower = self.terms.basis, self.joint.gram, self.joint.lower

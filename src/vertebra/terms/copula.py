@@ -103,13 +103,13 @@ class Copula:
         is_significant = n > 3.0 and abs(np.arctanh(found)) * np.sqrt(n - 3.0) > SIGNIFICANT
         return found if is_significant else 0.0
 
-    def points(self, term: Term) -> Float[np.ndarray, "points order"]:
-        """Equally likely points of the inputs of a term."""
+    def points(self, term: Term, together: "Copula | None" = None) -> Float[np.ndarray, "points order"]:
+        """Equally likely points of the inputs of a term, which go together as here or as in another picture."""
         k = len(term)
         uniform = _uniform(2 * k)
         r = np.eye(k)
         for a, b in itertools.combinations(range(k), 2):
-            r[a, b] = r[b, a] = self.correlation(term[a], term[b])
+            r[a, b] = r[b, a] = (together or self).correlation(term[a], term[b])
         rank = ndtr(ndtri(uniform[:, :k]) @ _root(r))
         return np.stack([self._quantiles(i, rank[:, a], uniform[:, k + a]) for a, i in enumerate(term)], axis=1)
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg.lapack import get_lapack_funcs
-from scipy.optimize import minimize
 
+from vertebra.terms.ascent import Near, highest
 from vertebra.terms.families import Family
 from vertebra.terms.functions import Families, System, Values, columns, products, usual_families
 from vertebra.terms.term import Term
@@ -48,8 +48,8 @@ MANY_ROWS = 3000.0
 ROUGH_SHARE, ROUGH_DECAY = 0.05, 0.4
 
 
-# The Cholesky factor, and its inverse: a third of the work of solving for unit vectors.
-_POTRF, _TRTRI = get_lapack_funcs(("potrf", "trtri"), dtype=np.float64)
+# The Cholesky factor, its inverse, a third of the work of solving for unit vectors, and that of the matrix itself.
+_POTRF, _TRTRI, _POTRI = get_lapack_funcs(("potrf", "trtri", "potri"), dtype=np.float64)
 
 
 def decay(alpha: Float[np.ndarray, " i"] | float, steps: Float[np.ndarray, "m i"]) -> Float[np.ndarray, "m i"]:
@@ -196,7 +196,7 @@ class Posterior(NamedTuple):
 
 
 class Evidence:
-    """log p(y | θ) + log p(θ) and its gradient, θ = (log τ_T², α_i, log σ²)."""
+    """log p(y | θ) + log p(θ), θ = (log τ_T², α_i, log σ²)."""
 
     def __init__(self, basis: Basis, products: Products):
         self.products = products
@@ -233,12 +233,14 @@ class Evidence:
         return theta
 
     def _log_prior_variances(self, theta):
-        """log s of every coefficient, and its derivatives in α."""
+        """log s of every coefficient, and its first and second derivatives in α."""
         n_terms = self.sizes.shape[1]
         log_d = decay(theta[n_terms:-1], self.steps)
         smooth = math.log(1.0 - ROUGH_SHARE) - self.steps * theta[n_terms:-1]
-        slopes = -self.steps * (ROUGH_DECAY + (1.0 - ROUGH_DECAY) * np.exp(smooth - log_d))
-        return self.sizes @ theta[:n_terms] + self.offset + log_d.sum(axis=1), slopes
+        share = np.exp(smooth - log_d)
+        slopes = -self.steps * (ROUGH_DECAY + (1.0 - ROUGH_DECAY) * share)
+        bent = ((1.0 - ROUGH_DECAY) * self.steps) ** 2 * share * (1.0 - share)
+        return self.sizes @ theta[:n_terms] + self.offset + log_d.sum(axis=1), slopes, bent
 
     def parts(self, theta):
         """s^{1/2}, σ², L and L⁻¹ of A = S^{1/2}ΦᵀΦS^{1/2}/σ² + I, L⁻¹S^{1/2}Φᵀy/σ², and the posterior mean."""
@@ -250,13 +252,13 @@ class Evidence:
         b = inverse @ (s * self.products.cross) / variance
         return s, variance, lower, inverse, b, s * (inverse.T @ b)
 
-    def _value(self, theta, variance, lower, b) -> float:
+    def _value(self, theta, variance, lower, explained: float) -> float:
         """log p(y | θ) + log p(θ); one row less for the constant."""
         log_likelihood = -0.5 * (
             (self.products.n - 1.0) * math.log(2.0 * math.pi * variance)
             + 2.0 * np.sum(np.log(np.diag(lower)))
             + self.products.square / variance
-            - b @ b
+            - explained
         )
         return float(log_likelihood) - 0.5 * self.distance(theta)
 
@@ -270,39 +272,55 @@ class Evidence:
             away[-1] = 0.0
         return away
 
-    def __call__(self, theta):
-        s, variance, lower, inverse, b, mean = self.parts(theta)
-        gram, cross, square, n = self.products[:4]
-        # ∂/∂log s_k = ½ (m_k²/s_k + Σ_kk/s_k − 1); ∂/∂log σ² = ½ (−n + ‖y − Φm‖²/σ² + tr(I − A⁻¹))
-        left = np.einsum("jk,jk->k", inverse, inverse)
-        slopes = 0.5 * ((mean / s) ** 2 + left - 1.0)
-        residual = square - 2.0 * mean @ cross + mean @ gram @ mean
-        slope = 0.5 * (1.0 - n + residual / variance + len(s) - left.sum())
-        slope = slope if self.products.noise_variance is None else 0.0
-        in_alpha = self._log_prior_variances(theta)[1].T @ slopes
-        gradient = np.concatenate([self.sizes.T @ slopes, in_alpha, [slope]]) - self._away(theta) / self.prior_sd
-        return self._value(theta, variance, lower, b), gradient
+    def __call__(self, theta: Float[np.ndarray, " h"]) -> Near:
+        """log p(y | θ) + log p(θ) with its first and second derivatives, all by A⁻¹.
 
-    def maximise(self, tolerance: float = 1e-9, start: Float[np.ndarray, " h"] | None = None, n_most: int = 200):
+        With V_k = σ²φ̃_kφ̃_kᵀ, φ̃_k = s_k^{1/2}φ_k/σ the derivative of V in log s_k, M = I − A⁻¹ and u_k = m_k/s_k^{1/2},
+        ½ tr(V⁻¹V_kV⁻¹V_l) = ½ M_kl² and ½ yᵀV⁻¹V_kV⁻¹V_lV⁻¹y = ½ u_k M_kl u_l.
+        """
+        s, variance = self._scales(theta)
+        a = self.products.gram * (s[:, None] * s[None, :] / variance)
+        a[np.diag_indices_from(a)] += 1.0
+        lower = _cholesky(a)
+        inverse = _inverse_of(lower)
+        gram, cross, square, n = self.products[:4]
+        scaled = s * cross / variance
+        # ∂/∂log s_k = ½ (m_k²/s_k + Σ_kk/s_k − 1); ∂/∂log σ² = ½ (−n + ‖y − Φm‖²/σ² + tr(I − A⁻¹))
+        u = inverse @ scaled
+        mean, left = s * u, np.diag(inverse)
+        slopes = 0.5 * (u**2 + left - 1.0)
+        _, in_alpha, bent = self._log_prior_variances(theta)
+        d = np.concatenate([self.sizes, in_alpha], axis=1)
+        known = np.eye(len(s)) - inverse
+        own = d * u[:, None]
+        residual = (square - 2.0 * mean @ cross + mean @ gram @ mean) / variance
+        gradient = np.append(d.T @ slopes, 0.5 * (1.0 - n + residual + len(s) - left.sum()))
+        h = len(gradient)
+        curvature = np.zeros((h, h))
+        curvature[:-1, :-1] = own.T @ (known @ own) - 0.5 * d.T @ (known**2 @ d) - d.T @ (slopes[:, None] * d)
+        alphas = np.arange(self.sizes.shape[1], h - 1)
+        curvature[alphas, alphas] -= slopes @ bent
+        # with log σ²: rᵀV⁻¹r = ‖r‖²/σ² − uᵀA⁻¹u of the residuals r = σ²V⁻¹y, and tr V⁻²σ⁴ = n − 2 tr M + ‖M‖²
+        by_noise = inverse @ u
+        curvature[-1, :-1] = d.T @ (u * by_noise - 0.5 * (left - np.einsum("kl,kl->k", inverse, inverse)))
+        curvature[:-1, -1] = curvature[-1, :-1]
+        trace = n - 1.0 - 2.0 * float(np.trace(known)) + float(np.sum(known**2))
+        curvature[-1, -1] = residual - u @ by_noise - 0.5 * trace - gradient[-1]
+        if self.products.noise_variance is not None:
+            gradient[-1], curvature[-1], curvature[:, -1] = 0.0, 0.0, 0.0
+        gradient = gradient - self._away(theta) / self.prior_sd
+        curvature[np.diag_indices(h)] += 1.0 / self.prior_sd**2
+        return Near(self._value(theta, variance, lower, u @ scaled), gradient, curvature)
+
+    def maximise(self, tolerance: float = 1e-9, start: Float[np.ndarray, " h"] | None = None, n_most: int = 60):
         """θ of the highest evidence; `tolerance` is the gain at which to stop, relative up to so many rows.
 
         Evidence and its curvature along log σ² grow with n, those along the others do not: with very many rows they
         would count for nothing beside it.
         """
         few = min(1.0, MANY_ROWS / max(self.products.n, 1.0))
-        units = np.append(np.ones(len(self.prior_mean) - 1), math.sqrt(few))
-
-        def loss(scaled):
-            value, gradient = self(units * scaled)
-            return -value, -units * gradient
-
-        options = {"maxiter": n_most, "ftol": few * tolerance}
-        begin = np.minimum(self.start() if start is None else start, self.most)
-        bounds = [
-            (None, most / unit if math.isfinite(most) else None) for most, unit in zip(self.most, units, strict=True)
-        ]
-        found = minimize(loss, begin / units, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-        return units * found.x
+        begin = self.start() if start is None else start
+        return highest(self, begin, self.most, tolerance=few * tolerance, n_most=n_most)
 
     def fixed_point(self, theta, n_rounds: int, tolerance: float = 0.02) -> Float[np.ndarray, " h"]:
         """Sizes and noise of higher evidence with α as it is, by MacKay's updates: a few rounds do for many columns.
@@ -344,7 +362,7 @@ class Evidence:
         return t
 
     def _scales(self, theta):
-        log_s, _ = self._log_prior_variances(theta)
+        log_s = self._log_prior_variances(theta)[0]
         low, high = -40.0 + math.log(self.scale), 8.0 + math.log(self.scale)
         # a share of 10⁻⁶ of the variance is as good as none
         noise = theta[-1] if self.products.noise_variance is not None else max(theta[-1], math.log(1e-6 * self.scale))
@@ -352,17 +370,11 @@ class Evidence:
 
     def posterior(self, theta: Float[np.ndarray, " h"]) -> Posterior:
         s, variance, lower, inverse, b, mean = self.parts(theta)
-        return Posterior(mean, s[:, None] * inverse.T, s, variance, theta, self._value(theta, variance, lower, b))
+        return Posterior(mean, s[:, None] * inverse.T, s, variance, theta, self._value(theta, variance, lower, b @ b))
 
     def around(self, theta, n_draws: int, rng: np.random.Generator) -> Float[np.ndarray, "draws h"]:
         """Draws of θ from N(θ̂, H⁻¹), H the curvature of the evidence at its maximum, in pairs about it."""
-        step = 1e-3
-        units = step * np.eye(len(theta))
-        slope = self(theta)[1]
-        hessian = np.array([(slope - self(theta + e)[1]) / step for e in units])
-        if self.products.noise_variance is not None:
-            hessian[-1], hessian[:, -1] = 0.0, 0.0
-        values, vectors = np.linalg.eigh(0.5 * (hessian + hessian.T))
+        values, vectors = np.linalg.eigh(self(theta).curvature)
         # Curvature below the hyper-prior's is rounding or a ridge: the prior's is used.
         values = np.maximum(values, 1.0 / self.prior_sd.max() ** 2)
         # the symmetric root: of directions that are alike rounding alone chooses the vectors, but not their sum
@@ -389,6 +401,17 @@ def _cholesky(a: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
 
 def _inverse(lower: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
     return _TRTRI(lower, lower=1)[0] if len(lower) else lower
+
+
+def _inverse_of(lower: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
+    """(LLᵀ)⁻¹."""
+    if not len(lower):
+        return lower
+    inverse = _POTRI(lower, lower=1)[0]
+    # the other half of it is what was there
+    inverse = np.tril(inverse)
+    inverse += np.tril(inverse, -1).T
+    return inverse
 
 
 def averaged(evidence: Evidence, posterior: Posterior, *, rng: np.random.Generator, n_draws: int = 24) -> Posterior:

@@ -222,6 +222,11 @@ class System(NamedTuple):
         """Of numbers: what a term can choose from."""
         return tuple(Family(f) for f in np.unique(self.family[self.family >= 0]))
 
+    @property
+    def gap(self) -> int | None:
+        """The place of the function that says whether a number is missing, if some are; categories have a level."""
+        return len(self.kind) - 2 if not self.n_levels and self.kind[-2] == SEEN else None
+
     def of(self, kind: int, family: Family = Family.ANY) -> Int[np.ndarray, " m"]:
         """The places of the functions of a kind; of one family, and those of all of them."""
         theirs = (self.family == family) | (self.family == Family.ANY) | (family == Family.ANY)

@@ -37,6 +37,9 @@ N_RESAMPLED = 8
 # log τ² that evidence chooses from: from next to nothing to as large as the interaction itself, in steps far finer than
 # it can tell apart. Round numbers.
 LOG_SIZES = np.arange(-16.0, 4.1, 0.5)
+# Of an effect that the marginals of few rows could make: the probability that it is nothing more, as for all terms
+# before they are seen (`structure`), and its variances else, in those of its error, from below it to far beyond it.
+NOTHING, LEANS = 0.9, 10.0 ** np.arange(-1.0, 6.1, 0.5)
 
 
 class Measure(enum.Enum):
@@ -116,20 +119,61 @@ def shrunk(
     """The same as far as so many rows can tell it from a Gaussian copula; `means` are c of every output."""
     lower: list[Float[np.ndarray, "_ _"]] = [np.zeros((0, len(block.index))) for block in basis.blocks]
     doubt: list[Float[np.ndarray, "k _ _"]] = [np.zeros((means.shape[1], 0, 0)) for _ in basis.blocks]
+    chance = list(doubt)
     a, rng = np.array(means), np.random.default_rng(0)
     others = [copula.resampled(rng) for _ in range(N_RESAMPLED)]
     for k in descending(basis):
         place = basis.slices[k]
         inside, own = below(basis, k), np.arange(place.start, place.stop) + 1
+        _lean(basis, k, lower, chance, a)
         if len(inside) > 1:
             inner, across = _centred(gram, inside[1:], inside[1:]), _centred(gram, inside[1:], own)
-            lower[k], doubt[k] = _shrunk(basis, k, inner, across, n_rows, copula, others, a[own])
+            lower[k], doubt[k], chance[k] = _shrunk(basis, k, inner, across, n_rows, copula, others, a[own])
             if _grows(_centred(gram, own, own), inner, across, lower[k], a[own]):
                 # rows know nothing of this picture: where most values are one, points of it miss the others
                 ridge = inner + np.diag(RIDGE * np.maximum(np.diag(inner), 1e-300))
                 lower[k], doubt[k] = np.linalg.solve(ridge, across), np.zeros((a.shape[1], len(inner), 0))
+                chance[k] = doubt[k]
             a[inside[1:]] += lower[k] @ a[own]
     return _with_constants(basis, gram, lower)._replace(doubt=tuple(doubt), n_rows=n_rows)
+
+
+def _lean(basis: Basis, k: int, lower: list, chance: list, a: Float[np.ndarray, "m1 outputs"]) -> None:
+    """Takes from a block what terms that hold it may have left there by chance alone: moves their P_T, and a_S.
+
+    a_S = b + Σ_T d_T with d_T = R_T z, z ~ N(0, I), the error of P_T a_T that `chance` has: that of the marginals. Its
+    mean given a_S is taken off. Of few rows the mean of x0 is not that of all there could be, and makes a main effect
+    of x1 out of x0 x1, of the size of just this error.
+    """
+    own, place = np.arange(basis.slices[k].start, basis.slices[k].stop) + 1, {}
+    for t, term in enumerate(basis.terms):
+        if set(basis.terms[k]) < set(term) and chance[t].size:
+            place[t] = np.flatnonzero(np.isin(below(basis, t)[1:], own))
+    if not place:
+        return
+    for j in range(a.shape[1]):
+        # samples of rows are the same for all of them
+        roots = {t: chance[t][j][rows] for t, rows in place.items()}
+        noise = _leant(np.sum(list(roots.values()), axis=0), a[own, j])
+        for t, root in roots.items():
+            away = root @ noise
+            # the smallest change of P_T that makes it so: along a_T
+            above = np.arange(basis.slices[t].start, basis.slices[t].stop) + 1
+            direction = a[above, j] / max(float(a[above, j] @ a[above, j]), 1e-300)
+            lower[t][place[t]] -= np.outer(away, direction)
+            a[own, :] -= np.outer(away, direction @ a[above, :])
+
+
+def _leant(root: Float[np.ndarray, "m k"], seen: Float[np.ndarray, " m"]) -> Float[np.ndarray, " k"]:
+    """E[z | a] where a = b + Rz: in each direction of R by itself, as far as evidence is not for more than error."""
+    left, sizes, right = np.linalg.svd(root, full_matrices=False)
+    kept = sizes > ROUNDING * max(float(sizes.max(initial=0.0)), 1e-300)
+    # in errors: N(0, 1 + s²), s² = 0 or one of LEANS
+    found, variance = (left.T @ seen)[kept] / sizes[kept], 1.0 + np.append(0.0, LEANS)
+    prior = np.append(NOTHING, np.full(len(LEANS), (1.0 - NOTHING) / len(LEANS)))
+    log_odds = np.log(prior / np.sqrt(variance)) - 0.5 * np.outer(found**2, 1.0 / variance)
+    share = np.exp(log_odds - logsumexp(log_odds, axis=1, keepdims=True))
+    return right.T[:, kept] @ (found * (share @ (1.0 / variance)))
 
 
 def _grows(whole, inner, across, lower, a) -> bool:
@@ -143,22 +187,31 @@ def _grows(whole, inner, across, lower, a) -> bool:
 def _shrunk(basis: Basis, k: int, inner, across, n_rows: float, copula: Copula, others: Sequence[Copula], a):
     """P_T less the constant's: that of the picture, and as much of what rows say otherwise as evidence is for.
 
-    And, output by output, a root of the covariance of P_T a_T about it.
+    And, output by output, a root of the covariance of P_T a_T about it, and one of what the marginals alone make of it.
     """
     term = basis.blocks[k].term
+    if _is_design(inner, across):
+        none = np.zeros((a.shape[1], len(inner), 0))
+        return np.zeros(across.shape), none, none
     phi, own = _columns_at(basis, k, copula.points(term))
-    start, moved = np.zeros(across.shape), []
-    if copula.is_dependent(term):
-        start = _regression(phi.T @ phi / len(phi), phi.T @ own / len(phi))
-        for each in others:
-            theirs, its = _columns_at(basis, k, each.points(term))
-            away = _regression(theirs.T @ theirs / len(theirs), theirs.T @ its / len(theirs)) - start
-            moved.append(away @ a / math.sqrt(len(others)))
+    picture = _regressed(phi, own)
+    start = picture if copula.is_dependent(term) else np.zeros(across.shape)
+    here = picture @ a
+
+    def away(points):
+        """What others would make of P_T a_T: of f alone, not of all its columns."""
+        theirs, its = _columns_at(basis, k, points)
+        return (_regressed(theirs, its @ a) - here) / math.sqrt(len(others))
+
+    # other rows would have other marginals, whether or not they would go together otherwise
+    chance = [away(o.points(term, copula)) for o in others]
+    moved = [away(o.points(term)) for o in others] if copula.is_dependent(term) else chance
     pure = (own - phi @ start) @ a
     sizes = np.mean(pure**2, axis=0)
     seen = sizes > 1e-12 * max(float(sizes.max(initial=0.0)), 1e-300)
+    by_chance = np.stack(chance, axis=2).transpose(1, 0, 2)
     if not seen.any():
-        return start, np.zeros((a.shape[1], len(start), 0))
+        return start, np.zeros((a.shape[1], len(start), 0)), by_chance
     pure = pure[:, seen] / np.sqrt(sizes[seen])
     score = ((across - inner @ start) @ a[:, seen]) / np.sqrt(sizes[seen])
     # Ω, of the outputs' mean: the same shrinkage is for all of them
@@ -169,7 +222,17 @@ def _shrunk(basis: Basis, k: int, inner, across, n_rows: float, copula: Copula, 
         root_of(size * common + sum((np.outer(m[:, j], m[:, j]) for m in moved), start=np.zeros(inner.shape)))
         for j, size in enumerate(sizes)
     ]
-    return start + shrinkage(across - inner @ start), np.array(roots)
+    return start + shrinkage(across - inner @ start), np.array(roots), by_chance
+
+
+def _is_design(inner: Float[np.ndarray, "l l"], across: Float[np.ndarray, "l m"]) -> bool:
+    """Whether a term has nothing in common with those inside it, as in a full grid: its values were set, not drawn."""
+    return bool(np.abs(across).max(initial=0.0) < ROUNDING * np.diag(inner).max(initial=0.0))
+
+
+def _regressed(phi: Float[np.ndarray, "points l"], own: Float[np.ndarray, "points m"]) -> Float[np.ndarray, "l m"]:
+    """The columns of a term on those inside it, by least squares over equally likely points."""
+    return _regression(phi.T @ phi / len(phi), phi.T @ own / len(phi))
 
 
 class _Shrinkage(NamedTuple):

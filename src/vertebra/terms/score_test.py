@@ -13,12 +13,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.special import softmax
 
 from vertebra.terms.chi_squares import TINY, chi_square_tail, chi_square_tails
 from vertebra.terms.evidence import Block, places_of
-from vertebra.terms.functions import SEEN, products, usual_families
+from vertebra.terms.functions import SEEN, System, products, usual_families
 from vertebra.terms.model import Model
 from vertebra.terms.sandwich import Against, sandwiches
 from vertebra.terms.structure import Score, Size
@@ -118,8 +118,18 @@ def _scores(
     model.rows.learn_squares(blocks)
     model.rows.learn_products(blocks, model.basis.blocks)
     seen = [given_the_rest(model, block, without_own=without_own) for block in blocks]
-    us = [each.u for each in seen]
-    found = _tested(model, blocks, us, [each.information for each in seen], _freedom(model))
+    # where a number is missing, others that go with it tell of it: they act there, which is no interaction
+    gaps = [of_gaps(model.rows.systems, b) & (not trusts_noise) for b in blocks]
+    roots = [beside(s.information, g) if g.any() else None for s, g in zip(seen, gaps, strict=True)]
+    tested = [Block(b.term, b.index[~g]) if g.any() else b for b, g in zip(blocks, gaps, strict=True)]
+    us = [s.u if root is None else root @ s.u for s, root in zip(seen, roots, strict=True)]
+
+    def within(variances: Sequence[np.ndarray], places: Sequence[int]) -> list[np.ndarray]:
+        own = [roots[k] for k in places]
+        return [v if root is None else root @ v @ root.T for v, root in zip(variances, own, strict=True)]
+
+    every = range(len(blocks))
+    found = _tested(model, tested, us, within([each.information for each in seen], every), _freedom(model))
     held, real = _in_doubt(model), [k for k, s in enumerate(found) if s.p_value < LOOKS_REAL]
     if held is None or not real or trusts_noise:
         return found
@@ -127,10 +137,28 @@ def _scores(
     if not without_own:
         theirs = [each._replace(shrunk=_shrunk(model, b, each)) for b, each in zip(some, theirs, strict=True)]
     variances, n_parts = sandwiches(model, [[block] for block in some], theirs)
-    again = _tested(model, some, [us[k] for k in real], variances, _freedom_of(held, n_parts))
+    freedom = _freedom_of(held, n_parts)
+    again = _tested(model, [tested[k] for k in real], [us[k] for k in real], within(variances, real), freedom)
     for k, other in zip(real, again, strict=True):
         found[k] = max(found[k], other, key=lambda s: s.p_value)
     return found
+
+
+def of_gaps(systems: Sequence[System], block: Block) -> Bool[np.ndarray, " m"]:
+    """Which columns of an interaction are of a gap of one of its numbers."""
+    found = np.zeros(len(block.index), dtype=bool)
+    for axis, i in enumerate(block.term if len(block.term) > 1 else ()):
+        found |= block.index[:, axis] == systems[i].gap
+    return found
+
+
+def beside(information: Float[np.ndarray, "m m"], others: Bool[np.ndarray, " m"]) -> Float[np.ndarray, "kept m"]:
+    """The matrix that takes scores to those of the columns that are kept, given the `others`: u_c − Λ_co Λ_oo⁻¹ u_o."""
+    root = np.eye(len(others))[~others]
+    if others.any():
+        inverse = np.linalg.pinv(information[np.ix_(others, others)], rcond=ROUNDING, hermitian=True)
+        root[:, others] = -information[np.ix_(~others, others)] @ inverse
+    return root
 
 
 def _in_doubt(model: Model) -> Held | None:
@@ -208,15 +236,15 @@ def given_the_rest(model: Model, block: Block, *, without_own: bool) -> Against:
     """
     rows, posterior = model.rows, model.posterior
     variance = posterior.noise_variance
-    beside = rows.gram([block], model.basis.blocks) / variance
+    along = rows.gram([block], model.basis.blocks) / variance
     own = rows.gram([block], [block]) / variance
     out = np.zeros(model.basis.n_columns, dtype=bool)
     if without_own:
         for part, place in zip(model.basis.blocks, model.basis.slices, strict=True):
             out[place] = part.term == block.term
-        beside[:, out] = 0.0
-    explained = beside @ posterior.root
-    u = rows.cross([block]) / variance - beside @ posterior.mean
+        along[:, out] = 0.0
+    explained = along @ posterior.root
+    u = rows.cross([block]) / variance - along @ posterior.mean
     information, by_root = own - explained @ explained.T, explained
     if out.any():
         root = posterior.root[out] / posterior.prior_sd[out, None]
@@ -249,28 +277,43 @@ def _evidences(
 def joint_p_value(model: Model, terms: Sequence[Term]) -> float:
     """The test that none of some terms is there, by their few smoothest products, every term with the same say."""
     rows, posterior = model.rows, model.posterior
-    blocks = [Block(t, block_tested(rows, t).index[:N_JOINT]) for t in terms]
+    blocks, others = _looked_at_together(rows, terms)
     rows.learn_products(blocks, blocks)
     rows.learn_products(blocks, model.basis.blocks)
-    beside = rows.gram(blocks, model.basis.blocks)
-    explained = beside @ posterior.root / posterior.noise_variance
+    along = rows.gram(blocks, model.basis.blocks)
+    explained = along @ posterior.root / posterior.noise_variance
     information = rows.gram(blocks, blocks) / posterior.noise_variance - explained @ explained.T
-    u = (rows.cross(blocks) - beside @ posterior.mean) / posterior.noise_variance
-    scale = np.ones(len(u))
-    for own in places_of(blocks):
-        scale[own] = 1.0 / math.sqrt(max(float(np.trace(information[own, own])), TINY))
+    score = (rows.cross(blocks) - along @ posterior.mean) / posterior.noise_variance
+    root = beside(information, others)
+    u, own_information = root @ score, root @ information @ root.T
+    scale, sizes = np.ones(len(u)), [int((~others[own]).sum()) for own in places_of(blocks)]
+    for end, n in zip(np.cumsum(sizes), sizes, strict=True):
+        own = slice(end - n, end)
+        scale[own] = 1.0 / math.sqrt(max(float(np.trace(own_information[own, own])), TINY))
 
     def p_value_with(variance: Float[np.ndarray, "m m"], freedom: float) -> float:
         values = np.linalg.eigvalsh(scale[:, None] * variance * scale)
         values = values[values > ROUNDING * values.max(initial=0.0)]
         return chi_square_tail(values, float(np.sum((scale * u) ** 2)), freedom) if len(values) else 1.0
 
-    p_value = p_value_with(information, _freedom(model))
+    p_value = p_value_with(own_information, _freedom(model))
     if p_value < LOOKS_REAL and (held := _in_doubt(model)) is not None:
-        seen = Against(u, information, posterior.root @ explained.T)
+        seen = Against(score, information, posterior.root @ explained.T)
         (variance,), n_parts = sandwiches(model, [blocks], [seen])
-        p_value = max(p_value, p_value_with(variance, _freedom_of(held, n_parts)))
+        p_value = max(p_value, p_value_with(root @ variance @ root.T, _freedom_of(held, n_parts)))
     return p_value
+
+
+def _looked_at_together(rows: RowSums, terms: Sequence[Term]) -> tuple[list[Block], Bool[np.ndarray, " m"]]:
+    """The few smoothest products of each term, with those of gaps beside them, and which these are."""
+    blocks, others = [], []
+    for term in terms:
+        block = block_tested(rows, term)
+        gaps = of_gaps(rows.systems, block)
+        kept = np.concatenate([np.flatnonzero(~gaps)[:N_JOINT], np.flatnonzero(gaps)])
+        blocks.append(Block(term, block.index[kept]))
+        others.append(gaps[kept])
+    return blocks, np.concatenate(others)
 
 
 def block_tested(rows: RowSums, term: Term) -> Block:

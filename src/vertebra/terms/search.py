@@ -15,6 +15,7 @@ from vertebra.terms.score_test import MAX_TESTS, joint_p_value, largest_scores, 
 from vertebra.terms.structure import Score, Structure
 from vertebra.terms.sums import Held, RowSums
 from vertebra.terms.term import Term, maximal, subsets
+from vertebra.terms.triples import largest_triples
 
 # The chance of any false term, by order: main effects, pairs, and higher terms without their lower ones. Round numbers;
 # with them all of 50 tables of noise stay without a term (experiments/results/probabilities.csv).
@@ -42,8 +43,11 @@ BATCH, BATCH_SHARE = 4, 0.6
 MOST_ROUNDS, LEAST_LESS = 4, 0.002
 # A p-value this many times smaller than its level stays below it when a weaker term goes. A round number.
 FAR_BELOW = 1e-6
-# More three-way candidates than this are looked at only where their pairs are there. A round number.
-MAX_TRIPLES = 300
+# More three-way candidates than these, all of 60 inputs, are looked at only where their pairs are there; of fewer, so
+# many with the largest scores are tested, against the number of all. Round numbers.
+MAX_TRIPLES, TRIPLES_TESTED = 34_220, 60
+# So many triangles of pairs are looked at. A round number.
+MAX_TRIANGLES = 300
 # Triangles of pairs whose three-way term is let in unasked, to be shrunk by its own evidence. A round number.
 FREE_TRIANGLES = 10
 
@@ -210,7 +214,7 @@ def _with_mains_and_pairs(model: Model, alive: Sequence[int], tests: Tests, aske
 
 def _with_triples(model: Model, triples: Sequence[Term], tests: Tests, asked: Asked) -> Model:
     """The model with three-way terms: those of triangles of pairs, and, where all can be looked at, any other."""
-    triangles = _triangles({term for term in model.basis.terms if len(term) == 2})[:MAX_TRIPLES]
+    triangles = _triangles({term for term in model.basis.terms if len(term) == 2})[:MAX_TRIANGLES]
     found = score_tests(model, triangles)
     tests.update(found)
     by_p = sorted(triangles, key=lambda t: found[t].p_value)
@@ -220,11 +224,12 @@ def _with_triples(model: Model, triples: Sequence[Term], tests: Tests, asked: As
     if chosen:
         _choose(model, chosen)
         model = model_of(model.rows, {*model.basis.terms, *chosen}, before=model)
-    others = [t for t in triples if t not in triangles]
-    if len(others) <= MAX_TESTS:
-        level = asked.level(FALSE_HIGHER, len(others))
-        model = _add_while(model, others, tests, lambda _: level, asked)
-    return model
+    near = set(triangles)
+    others = [t for t in triples if t not in near]
+    level = asked.level(FALSE_HIGHER, len(others))
+    if len(others) > MAX_TESTS:
+        others = [] if asked.enough() else largest_triples(model, others, TRIPLES_TESTED)
+    return _add_while(model, others, tests, lambda _: level, asked)
 
 
 def _triangles(pairs: Iterable[Term]) -> list[Term]:

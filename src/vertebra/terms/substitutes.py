@@ -7,6 +7,7 @@ term more, are their probabilities. The model without either says how sure it is
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -28,6 +29,39 @@ N_ROUNDS = 8
 MOST_INPUTS = 300
 # Covariances of functions that are smaller beside the largest are rounding.
 ROUNDING = 1e-9
+
+
+class Choice(NamedTuple):
+    """An input that acts and those that may act in its place, and the probabilities of what they do."""
+
+    inputs: tuple[int, ...]  # the one that the model reads first
+    correlation: float  # of the nearest functions, the least
+    together: float  # that one of them acts, or more
+    alone: tuple[float, ...]  # that each does, and no other
+    both: float  # two of them, each by itself
+    product: float  # and together
+
+
+def choices(found: Sequence[Substitute]) -> list[Choice]:
+    """Pairs put together to all that may act in place of an input.
+
+    Each pair compares its stories with that of the input alone, so that those of all pairs are on one scale: the
+    stories of a choice are the input alone, another alone, and the input with one other, by itself or together.
+    """
+    pairs: dict[int, list[Substitute]] = {}
+    for pair in found:
+        pairs.setdefault(pair.input, []).append(pair)
+    result = []
+    for i, own in pairs.items():
+        # in odds to the input alone, which has some even where a double says 0
+        odds = [[each / max(pair.input_alone, 1e-300) for each in pair[5:]] for pair in own]
+        total = 1.0 + sum(sum(each) for each in odds)
+        alone = (1.0 / total, *(each[0] / total for each in odds))
+        both, product = (sum(each[k] for each in odds) / total for k in (1, 2))
+        together = max(pair.together for pair in own)
+        inputs = (i, *(pair.other for pair in own))
+        result.append(Choice(inputs, min(pair.correlation for pair in own), together, alone, both, product))
+    return result
 
 
 def substitutes(

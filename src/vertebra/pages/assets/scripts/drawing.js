@@ -10,7 +10,7 @@ function strengths(node) {
     x: rows.map((r) => r.strength), y: labels, mode: "markers",
     marker: { size: 9, color: rows.map((r) => (r.probability < 0.5 ? css("--soft") : css("--mean"))), symbol: rows.map((r) => symbols[Math.min(r.order, 4) - 1]) },
     error_x: { type: "data", symmetric: false, array: rows.map((r) => r.upper - r.strength), arrayminus: rows.map((r) => r.strength - r.lower), color: css("--mean"), thickness: 1.5 },
-    customdata: rows.map((r) => [escaped(r.label), r.lower, r.upper, r.probability, r.sobol]),
+    customdata: rows.map((r) => [escaped(r.label), r.lower, r.upper, r.probability, r.share]),
     hovertemplate: "%{customdata[0]}<br>strength %{x:.4g}, 95 % from %{customdata[1]:.4g} to %{customdata[2]:.4g}<br>%{customdata[4]:.1%} of the variance<br>real with probability %{customdata[3]:.3f}<extra></extra>",
   }], { xaxis: { title: { text: node.clientWidth > 480 ? "strength, in " + escaped(data.unit) : "strength" }, rangemode: "tozero" }, yaxis: { type: "category" } });
 }
@@ -36,7 +36,7 @@ const watch = new IntersectionObserver((entries) => entries.forEach((entry) => {
 $("[data-chart]").forEach((node) => watch.observe(node));
 const redraw = () => drawn.forEach((again, node) => { if (isShown(node)) again(); });
 if (slider) showDecision();
-// Paper shows all that stands open: what was not scrolled to yet is drawn before it is printed.
+// Paper is white, and shows all that stands open: what was not scrolled to yet is drawn before it is printed.
 function drawAll() {
   $("[data-chart]").filter(isShown).forEach((node) => {
     if (!drawn.has(node)) drawn.set(node, () => draw(node));
@@ -44,5 +44,17 @@ function drawAll() {
   });
 }
 $("details").forEach((fold) => fold.addEventListener("toggle", redraw));
-window.addEventListener("beforeprint", drawAll);
+let themeBefore = null;
+window.addEventListener("beforeprint", () => {
+  themeBefore = themeBefore || root.dataset.theme;
+  root.dataset.theme = "light";
+  root.classList.add("paper");
+  drawAll();
+});
+window.addEventListener("afterprint", () => {
+  root.classList.remove("paper");
+  root.dataset.theme = themeBefore || root.dataset.theme;
+  themeBefore = null;
+  redraw();
+});
 $("[data-toggle]").forEach((box) => box.addEventListener("change", redraw));

@@ -146,7 +146,7 @@ function ofNumber(f, target, place) {
   const how = model.likelihood, per = how.per_target, first = f[target * per];
   const unit = how.y_scale[target], origin = how.y_mean[target], points = how.points;
   const draw = (k) => points.map((p) => f[target * per + k].mean + Math.sqrt(f[target * per + k].variance) * p[target * per + k]);
-  let mean = first.mean, noise = 0, below = null, epistemic = first.variance;
+  let mean = first.mean, noise = 0, below = null, epistemic = first.variance, normals = null;
   const average = (values) => values.reduce((s, v) => s + v, 0) / values.length;
   if (how.name === "Gaussian") {
     noise = how.scale[target] ** 2;
@@ -158,6 +158,7 @@ function ofNumber(f, target, place) {
     const at = draw(0), s = draw(1).map((v) => how.scale[target] * Math.exp(2 * Math.tanh(0.25 * v)));
     noise = average(s.map((v) => v * v));
     below = (y) => average(at.map((v, i) => normal((y - v) / s[i])));
+    normals = at.map((v, i) => [v, s[i]]);
   } else {
     const rates = draw(0).map(Math.exp);
     mean = Math.exp(first.mean + 0.5 * first.variance);
@@ -182,7 +183,12 @@ function ofNumber(f, target, place) {
     limits = [0.5 - 0.5 * level, 0.5 + 0.5 * level].map((q) => quantile(below, q, mean, sd, how.is_discrete));
   }
   const out = (v) => origin + unit * v;
-  return { mean: out(mean), sd: unit * sd, lower: out(limits[0]), upper: out(limits[1]) };
+  if (how.power === null) return { mean: out(mean), sd: unit * sd, lower: out(limits[0]), upper: out(limits[1]) };
+  // another scale was fitted: means over normal noise, and limits as they are, since g rises
+  const back = (v) => (how.power === 0 ? Math.exp(out(v)) : Math.pow(Math.max(1 + how.power * out(v), 0), 1 / how.power));
+  const moment = (k) => average((normals || [[mean, sd]]).map(([m, s]) => how.nodes.reduce((sum, node, i) => sum + how.shares[i] * back(m + s * node) ** k, 0)));
+  const found = moment(1);
+  return { mean: found, sd: Math.sqrt(Math.max(moment(2) - found * found, 0)), lower: back(limits[0]), upper: back(limits[1]) };
 }
 
 // Where a distribution function crosses a level, by halving; Cantelli's inequality says how far to look.

@@ -138,10 +138,12 @@ function build() {
   }
 
   function date(row, id, places) {
-    const box = make("input", { type: "datetime-local", id: id });
+    // where no hour was ever told, days are enough
+    const hasHours = places.some((j) => inputs[j].part === "hour"), length = hasHours ? 16 : 10;
+    const box = make("input", { type: hasHours ? "datetime-local" : "date", id: id });
     const write = () => {
       if (!box.value) return;
-      const when = new Date(box.value + "Z");
+      const when = new Date(box.value + (hasHours ? "Z" : "T00:00Z"));
       places.forEach((j) => {
         const part = inputs[j].part;
         state[j] = part === "time" ? when.getTime() / 864e5 : part === "month" ? when.getUTCMonth() : part === "weekday" ? (when.getUTCDay() + 6) % 7 : when.getUTCHours();
@@ -150,14 +152,14 @@ function build() {
     };
     const time = places.find((j) => inputs[j].part === "time");
     const days = time === undefined ? 10957 : inputs[time].middle;
-    box.value = new Date(days * 864e5).toISOString().slice(0, 16);
+    box.value = new Date(days * 864e5).toISOString().slice(0, length);
     let last = box.value;
     box.addEventListener("input", () => { if (box.value) last = box.value; write(); });
     box.addEventListener("change", () => { box.value = last; });
     row.append(box);
     cleared(row, box, () => last.replace("T", " "));
     write();
-    return (value) => { box.value = value; box.dispatchEvent(new Event("input")); };
+    return (value) => { box.value = String(value).slice(0, length); box.dispatchEvent(new Event("input")); };
   }
 
   function show() {
