@@ -19,11 +19,13 @@ def init(block, rows=None):
 def test_periodic_features_are_the_formula_and_w_is_trained():
     block = init(vb.PeriodicBlock(6, frequency=0.5))
     x = np.linspace(-2.0, 2.0, 7)
-    expected = [[np.sqrt(2) * np.cos(2 * np.pi * float(w[0]) * t + float(b)) for t in x] for w, b in zip(block.w, block.b)]
+    waves = zip(block.w, block.b, strict=True)
+    expected = [[np.sqrt(2) * np.cos(2 * np.pi * float(w[0]) * t + float(b)) for t in x] for w, b in waves]
     # float32 beside float64
     np.testing.assert_allclose(block(jnp.asarray(x)[None]), [*expected, x], atol=1e-5)
     moved = eqx.filter(block, vb.trainable(block))
-    assert moved.w is not None and moved.b is not None
+    assert moved.w is not None
+    assert moved.b is not None
     gradient = eqx.filter_grad(lambda block: jnp.sum(block(jnp.ones((1, 3)))))(block)
     assert np.abs(gradient.w).min() > 0.0
 
@@ -83,8 +85,11 @@ def test_scaling_leaves_codes_as_they_are_and_numbers_not():
 def test_levels_are_told_apart_and_unknown_ones_say_nothing():
     block = init(vb.ByKind(vb.PeriodicBlock(8), levels=5), CODES)
     phi = np.asarray(block(jnp.array([[0.0, 3.0, -1.0, 9.0]])))
-    assert phi[0, 0] > 0 and phi[3, 1] > 0
-    assert np.count_nonzero(phi[:, :2]) == 2 and not phi[:, 3].any() and not phi[:, 2].any()
+    assert phi[0, 0] > 0
+    assert phi[3, 1] > 0
+    assert np.count_nonzero(phi[:, :2]) == 2
+    assert not phi[:, 3].any()
+    assert not phi[:, 2].any()
 
 
 def test_by_kind_is_its_block_where_the_input_is_a_number():
@@ -101,8 +106,10 @@ def test_embedded_puts_a_node_under_each_input_and_keeps_the_clusters():
     for skeleton in (vb.chain(3, 2), vb.additive(3, clusters=[(0, 1), (2,)], depth=2), vb.multitask(3, 2)):
         above = vb.embedded(skeleton)
         assert above.depth == skeleton.depth + 1
-        assert above.sizes[1] == 3 and above.parents[0] == ((0,), (1,), (2,))
-        assert above.clusters == skeleton.clusters and above.outputs == skeleton.outputs
+        assert above.sizes[1] == 3
+        assert above.parents[0] == ((0,), (1,), (2,))
+        assert above.clusters == skeleton.clusters
+        assert above.outputs == skeleton.outputs
 
 
 def test_a_network_on_embeddings_is_each_node_by_itself():
@@ -116,7 +123,7 @@ def test_a_network_on_embeddings_is_each_node_by_itself():
     first, second = network.weights()
     inner = []
     for node in range(2):
-        scaling, block = (jax.tree.map(lambda leaf: leaf[node], b) for b in network.stacks[0].features)
+        scaling, block = (jax.tree.map(lambda leaf, node=node: leaf[node], b) for b in network.stacks[0].features)
         inner.append(first[node] @ block(scaling(jnp.asarray(x[:, [node]].T, jnp.float32))))
     # sums in another order
     np.testing.assert_allclose(network.mean(jnp.asarray(x.T)), second[0] @ jnp.concatenate(inner), atol=1e-5)
@@ -135,7 +142,10 @@ def test_frequencies_are_learned():
     """A wave that the first frequencies are too slow for."""
     x = np.linspace(-1.0, 1.0, 300)[:, None]
     y = np.sin(9.0 * x[:, 0])
-    layers = [vb.Layer(8, [vb.PeriodicBlock(12, frequency=0.3)], vb.PointMass(), vb.Normal(10.0, fan_in=True), bias=True), vb.Layer(1)]
+    layers = [
+        vb.Layer(8, [vb.PeriodicBlock(12, frequency=0.5)], vb.PointMass(), vb.Normal(fan_in=True), bias=True),
+        vb.Layer(1),
+    ]
     network = vb.build(vb.embedded(vb.chain(1, 1)), layers, key=jr.key(0), x=x)
     fitted = vb.fit(network, vb.Gaussian(), x, y, key=jr.key(1), n_steps=1500)
     mean, _ = vb.moments(fitted.network, x, key=jr.key(2))
@@ -163,9 +173,18 @@ def test_a_network_of_embeddings_goes_through_a_file(tmp_path):
         (lambda: vb.PeriodicBlock(1), "`r` must be at least 2"),
         (lambda: vb.PeriodicBlock(4, frequency=0.0), "`frequency` must be positive"),
         (lambda: vb.PeriodicBlock(2).init(2, rng=np.random.default_rng(0)), "`r` must be above the number of values"),
-        (lambda: vb.PiecewiseLinearBlock(4).init(2, rng=np.random.default_rng(0)), "must be of a node that reads one value, got 2"),
-        (lambda: vb.LevelsBlock(4).init(2, rng=np.random.default_rng(0)), "must be of a node that reads one value, got 2"),
-        (lambda: vb.RobustScaling().init(3, rng=np.random.default_rng(0)), "`r` must be the number of values that a node reads, 3, got 1"),
+        (
+            lambda: vb.PiecewiseLinearBlock(4).init(2, rng=np.random.default_rng(0)),
+            "must be of a node that reads one value, got 2",
+        ),
+        (
+            lambda: vb.LevelsBlock(4).init(2, rng=np.random.default_rng(0)),
+            "must be of a node that reads one value, got 2",
+        ),
+        (
+            lambda: vb.RobustScaling().init(3, rng=np.random.default_rng(0)),
+            "`r` must be the number of values that a node reads, 3, got 1",
+        ),
     ],
 )
 def test_what_cannot_be_built_is_refused(make, words):

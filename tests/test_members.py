@@ -63,9 +63,7 @@ def test_functions_of_members_start_with_the_law_of_separate_networks():
     x = jnp.array([[0.7], [-1.2]])
     separate = [vb.Layer(d, posterior=vb.PointMass(), prior=vb.Normal(fan_in=True), bias=True) for d in (4, 1)]
     ours = [float(network_of(2, seed=seed).member(1).mean(x)[0, 0]) for seed in range(600)]
-    theirs = [
-        float(vb.build(vb.chain(2, 2), separate, key=jr.key(seed + 10_000)).mean(x)[0, 0]) for seed in range(600)
-    ]
+    theirs = [float(vb.build(vb.chain(2, 2), separate, key=jr.key(seed + 10_000)).mean(x)[0, 0]) for seed in range(600)]
     assert np.std(ours) == pytest.approx(np.std(theirs), rel=0.17)  # 4 standard errors of a ratio: 4/√600
     assert abs(np.mean(ours)) < 4.0 * np.std(ours) / np.sqrt(600)
 
@@ -124,9 +122,7 @@ def test_the_elbo_over_k_draws_is_the_mean_of_those_of_separate_networks():
     network, x, y = network_of(), jr.normal(jr.key(1), (2, 9)), jr.normal(jr.key(2), (9, 1))
     rest = x, y, jnp.ones((9, 1)), 1.0
     together = minibatch_elbo(network, vb.Gaussian(0.5), *rest, step_noise(network, 9, key=jr.key(3), n_draws=K))
-    apart = [
-        minibatch_elbo(m, vb.Gaussian(0.5), *rest, step_noise(m, 9, key=jr.key(3))) for m in network.members()
-    ]
+    apart = [minibatch_elbo(m, vb.Gaussian(0.5), *rest, step_noise(m, 9, key=jr.key(3))) for m in network.members()]
     np.testing.assert_allclose(together, np.mean(apart), rtol=1e-5)
 
 

@@ -62,17 +62,21 @@ class SkeletonRegressor(Regressor, _Skeleton):
     ----------
     skeleton : Skeleton, optional
         By default a chain over all inputs, of the depth that the scheme needs.
+        With the scheme "tabular" it stands on a layer with a node per input (`vb.embedded`), which `widths` begin with.
     scheme : str
-        "auto" is "deep_ensemble", sixteen networks that each leave an eighth of the rows out and are averaged, with the
-        noise taken from rows they had not seen; for fewer than 16 rows and for other noise than below
-        "random_features", a Gaussian process by random features. Or the name of a scheme, as for `AdditiveRegressor`.
+        "auto" is "tabular": twenty-four networks on embedded inputs, which each leave an eighth of the rows out, under
+        three priors, of which rows left out choose, averaged, with the noise taken from rows they had not seen. On a
+        skeleton of your own it is "deep_ensemble", sixteen networks without embeddings; for fewer rows than networks
+        and for other noise than below "random_features", a Gaussian process by random features. Or the name of a
+        scheme, as for `AdditiveRegressor`.
     widths : sequence of int, optional
         Of the layers below the top.
     likelihood : {"auto", "gaussian", "student_t", "heteroscedastic", "poisson", "negative_binomial", "counts"}
-        "auto": of the ensemble normal or heavy tails, as rows left out ask for; else "gaussian". "counts" is
+        "auto": of an ensemble normal or heavy tails, as rows left out ask for; else "gaussian". "counts" is
         "negative_binomial".
     n_steps : int, optional
-        Of training; by default 2000, and of the ensemble 60 passes over the rows, but at least 5000 and at most 20000.
+        Of training; by default 2000, and of an ensemble 60 passes over the rows, but at
+        least 2000 ("deep_ensemble": 5000; classes: 600) and at most 20000.
     conformal, feature_types, missing_values, weights, early_stopping, time_budget, checkpoint, random_state, verbose
         As for `AdditiveRegressor`; the ensemble is not stopped early.
     """
@@ -134,7 +138,8 @@ class SkeletonClassifier(Classifier, _Skeleton):
 
     `scheme="auto"` is "tabular": twenty-four networks on embedded inputs, which each leave an eighth of the rows out,
     under three priors, of which rows left out choose; their mean logits are scaled so that these rows are likeliest.
-    With fewer than eight rows of a class it is "random_features". "deep_ensemble" is for numbers alone.
+    With fewer than eight rows of a class, and on a skeleton of your own, it is "random_features". "deep_ensemble" is
+    for numbers alone.
 
     >>> data = vb.datasets.synthetic("f1", n=400)
     >>> skeleton = vb.additive(10, clusters=[(0, 1), (2,), (3, 4)], depth=1)

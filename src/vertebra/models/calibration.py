@@ -92,7 +92,7 @@ def doubt(said: LeftOut, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, 
 
 
 def chosen(
-    means: Float[np.ndarray, "members n k"],
+    means: Float[np.ndarray, "members n latent"],
     unseen: Bool[np.ndarray, "members n"],
     n_groups: int,
     likelihood: Likelihood,
@@ -144,7 +144,9 @@ def doubt_of_classes(
     return np.full(mean.shape[1], min((0.0, 0.5 * DOUBT, DOUBT), key=loss))
 
 
-def _class_loss(f: Float[np.ndarray, "n k"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> float:
+def _class_loss(
+    f: Float[np.ndarray, "n latent"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]
+) -> float:
     """−log p of the classes, in the mean, at logits f: one of the second of two classes, or one of each."""
     logits = np.concatenate([np.zeros_like(f), f], axis=1) if f.shape[1] == 1 else f
     each = logsumexp(logits, axis=1) - np.take_along_axis(logits, y.astype(int), axis=1)[:, 0]

@@ -33,7 +33,7 @@ class Usual(TypedDict):
     activation: str  # of the skeleton
     folds: NotRequired[int]
     rate: NotRequired[float]
-    fewest: NotRequired[int]  # steps
+    fewest: NotRequired[tuple[int, int]]  # steps: of numbers, and of classes, which are learned by heart sooner
     scales: NotRequired[tuple[float, ...]]  # of priors, one for each run through the folds; of them some are kept
 
 
@@ -60,7 +60,7 @@ SCHEMES = {
         folds=8,
         rate=1e-2,
         activation="silu",
-        fewest=2000,
+        fewest=(2000, 600),
         scales=(1.0, 3.0, 10.0),
     ),
 }
@@ -134,7 +134,8 @@ def train(
 
     if n_steps is None:
         passes = N_PASSES * (len(x) if stream is None else stream.n_rows) // BATCH_SIZE
-        n_steps = min(max(passes, usual.get("fewest", FEWEST_STEPS)), MOST_STEPS) if folds else N_STEPS
+        fewest = usual.get("fewest", (FEWEST_STEPS, FEWEST_STEPS))[int(likelihood.has_classes)]
+        n_steps = min(max(passes, fewest), MOST_STEPS) if folds else N_STEPS
     networks = [network_of(k, i) for i, k in enumerate(jr.split(jr.fold_in(key, 1), usual["n_restarts"]))]
     shared = _Shared(
         key=key,

@@ -35,8 +35,10 @@ def fit_numbers(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: 
     read = read_numbers(settings, X, y, sample_weight)
     scheme, likelihood = settings.scheme, NOISES[settings.likelihood]()
     if scheme == "auto":
-        is_enough = len(read.rows.y) >= SCHEMES["deep_ensemble"]["n_restarts"]
-        scheme = "deep_ensemble" if is_enough and settings.likelihood in NOISES_OF_ENSEMBLES else "random_features"
+        # a skeleton of the user's own stays as it is, without a layer of embeddings
+        scheme = "tabular" if settings.skeleton is None else "deep_ensemble"
+        is_enough = len(read.rows.y) >= SCHEMES[scheme]["n_restarts"]
+        scheme = scheme if is_enough and settings.likelihood in NOISES_OF_ENSEMBLES else "random_features"
     if scheme in ENSEMBLES:
         likelihood = Gaussian()  # while members train
     return _fit(settings, read, Targets(read.z, read.rows.weight), likelihood, scheme)
@@ -47,7 +49,7 @@ def fit_classes(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: 
     read = read_classes(settings, X, y, sample_weight)
     scheme, n_classes = settings.scheme, read.target.n_classes
     if scheme == "auto":
-        scheme = "tabular" if _is_enough(read, n_classes) else "random_features"
+        scheme = "tabular" if settings.skeleton is None and _is_enough(read, n_classes) else "random_features"
     likelihood = Bernoulli() if n_classes == 2 else Categorical(n_classes)
     return _fit(settings, read, Targets.of_classes(read), likelihood, scheme)
 

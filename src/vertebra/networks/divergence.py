@@ -62,8 +62,7 @@ def kl(
     A point mass has no density. There it is no divergence but the penalty that the prior stands for, `p.cost(V)`, which
     is −log p(V) up to a constant: + log p(0) of the shipped priors, none unless a prior of your own has a `cost`. For
     dropout it is the mean of that over the coins, exact against the shipped priors, else from a draw of them; their
-    entropy depends on the rate alone, and is left out. For members it is the mean of that over them; their log k is left
-    out.
+    entropy depends on the rate alone, and is left out. For members it is the mean over them; their log k is left out.
 
     `live` marks with 1 the features that exist; the others, padding, do not count.
 

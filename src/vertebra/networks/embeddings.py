@@ -171,7 +171,7 @@ class PiecewiseLinearBlock(eqx.Module):
 class LevelsBlock(eqx.Module):
     """φ_j = √r·1{x = j}, j = 0 … r − 1: behind it V is a table of embeddings, a column for every level.
 
-    RB with σ an indicator and W = I: nothing is drawn. Other values of x, such as −1 for a level never seen, have φ = 0.
+    RB with σ an indicator and W = I: nothing is drawn. Of other values, such as −1 for a level never seen, φ is 0.
 
     >>> block = vb.LevelsBlock(3).init(1, rng=np.random.default_rng(0))
     >>> print((block(jnp.array([[0.0, 2.0, -1.0]])) > 0).astype(int))

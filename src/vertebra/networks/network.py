@@ -234,7 +234,9 @@ class Network(eqx.Module):
             )
         posterior = eqx.tree_at(lambda q: q.mean, q, c * q.mean)
         if isinstance(q, Gaussian):
-            posterior = eqx.tree_at(lambda q: q.covariance, posterior, q.covariance.times(c))
+            posterior = eqx.tree_at(
+                lambda q: q.covariance, posterior, jax.vmap(lambda each: each.times(c))(q.covariance)
+            )
         function = eqx.tree_at(
             lambda block: (block.posterior, block.bias),
             top.function,

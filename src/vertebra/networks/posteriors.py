@@ -2,6 +2,7 @@
 
 import abc
 import math
+from functools import reduce
 from typing import ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -239,7 +240,7 @@ class Dropout(Posterior):
 
 
 class Members(Posterior):
-    """q(V) = (1/k) Σ_m δ(V − W ∘ F_m), F_m = Σ_i s_mi r_miᵀ: k point masses that share W and differ by rank-one factors.
+    """q(V) = (1/k) Σ_m δ(V − W ∘ F_m), F_m = Σ_i s_mi r_miᵀ: k point masses that share W, with factors of low rank.
 
     The paper's mixture of two point masses, of k: BatchEnsemble (Wen et al. 2020), TabM (Gorishniy et al. 2025). A
     member is one in all layers of a network: a draw of the network is one of k networks (`Network.members`).
@@ -308,7 +309,7 @@ class Members(Posterior):
     def project(self, phi: Float[Array, "r *batch"], noise: Int[Array, "*batch"]) -> Float[Array, "d *batch"]:
         """V_m φ = Σ_i s_mi ∘ (W (r_mi ∘ φ)), m of every column: W is read once for all of them."""
         left, right = (jnp.moveaxis(each[noise], (-2, -1), (0, 1)) for each in (self.left, self.right))
-        return sum(s * product(self.matrix, r * phi) for s, r in zip(left, right, strict=True))
+        return reduce(jnp.add, [s * product(self.matrix, r * phi) for s, r in zip(left, right, strict=True)])
 
 
 @runtime_checkable
@@ -325,7 +326,7 @@ def check_posterior(q: object) -> None:
     >>> vb.distributions.check_posterior(None)
     Traceback (most recent call last):
         ...
-    TypeError: `posterior` must be one of Gaussian, PointMass, Dropout, Members, or derived from vb.distributions.Posterior, ...
+    TypeError: `posterior` must be one of Gaussian, PointMass, Dropout, Members, or derived from ...
     """
     if isinstance(q, LikelihoodLike):
         raise TypeError(
