@@ -4,6 +4,7 @@
     python experiments/correlated.py cover     # bands, strengths, shares and false terms at 0.5, 0.8, 0.95
     python experiments/correlated.py copies    # what stands for what at 0.9, 0.95, 0.99
     python experiments/correlated.py halves    # strengths on five random halves: diamonds, and a table of our own
+    python experiments/correlated.py ranking   # the inputs of diamonds beside EBM (pip install interpret)
     python experiments/correlated.py figures   # docs/images/effects-strengths.png and effects-where.png
     python experiments/correlated.py cost      # the time that it takes of a fit, 30 inputs, 50,000 rows
 
@@ -29,11 +30,13 @@ from vertebra.terms import additive as room
 from vertebra.terms.components import Components
 from vertebra.terms.joint import Measure, gram_of, projected
 
-RHOS, SIZES, SEEDS = (0.0, 0.2, 0.5, 0.8, 0.95, 0.99), (300, 2000), range(200, 220)
+RHOS, SIZES, SEEDS = (0.0, 0.2, 0.5, 0.8, 0.95, 0.99), (300, 2000), range(200, 208)
 COVER_RHOS, N_COVER, COVER_SEEDS = (0.5, 0.8, 0.95), 500, range(320, 340)
 N_TRUTH, DEGREE = 200_000, 14
 IMAGES = pathlib.Path(__file__).parents[1] / "docs/images"
-DIAMONDS = pathlib.Path(__file__).parents[1] / "../shared/data/suite/diamonds"
+# beside the checkout, or in it
+PLACES = (pathlib.Path(__file__).parents[1] / place for place in ("../shared", "shared"))
+DIAMONDS = next((place for place in PLACES if place.exists()), pathlib.Path("shared")) / "data/suite/diamonds"
 N_HALF, N_HALVES, SPLIT, STRONGEST = 6000, 5, 3, 10
 BIAS = ("main_0", "main_1", "pair", "true_main_0", "true_main_1", "true_pair", "sd_f")
 # Of near copies: how strong the curve is, and the probability from which a story is said to be possible.
@@ -282,6 +285,34 @@ def say_halves(rows: pd.DataFrame) -> None:
         print(pd.DataFrame({"mean": top.mean(axis=1), "varies": varied}).round(3).to_string())
 
 
+# --- ranking ----------------------------------------------------------------------------------------------------------
+
+
+def ranking() -> pd.DataFrame:
+    """Main effects of diamonds: mean distance from zero at EBM, strength over the rows and over the product here."""
+    from interpret.glassbox import ExplainableBoostingRegressor
+
+    x, y = tables("diamonds")
+    peer = ExplainableBoostingRegressor(random_state=0, n_jobs=1).fit(x, y)
+    theirs = dict(zip(peer.term_names_, peer.term_importances(), strict=True))
+    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, y)
+    found = {"input": list(x.columns), "ebm": [theirs[name] for name in x.columns]}
+    for measure in ("data", "product"):
+        strengths = {row.term: row.strength for row in model.effects(measure=measure).itertuples()}
+        found[measure] = [strengths.get((name,), 0.0) for name in x.columns]
+    # of the whole input too: its main effect and all pairs with it, by their shares
+    totals = model.totals().set_index("input")["total"]
+    found["total"] = [float(totals.get(name, 0.0)) for name in x.columns]
+    return pd.DataFrame(found).sort_values("ebm", ascending=False, ignore_index=True)
+
+
+def say_ranking(rows: pd.DataFrame) -> None:
+    print(rows.round(3).to_string())
+    for name in ("data", "product", "total"):
+        first = rows.sort_values(name, ascending=False)["input"].head(3).tolist()
+        print(f"{name}: Spearman {rows['ebm'].corr(rows[name], method='spearman'):.2f}, first three {first}")
+
+
 # --- cost -------------------------------------------------------------------------------------------------------------
 
 
@@ -348,7 +379,7 @@ def numbers(rows: pd.DataFrame) -> pd.DataFrame:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=["bias", "cover", "copies", "halves", "cost", "figures"])
+    parser.add_argument("study", choices=["bias", "cover", "copies", "halves", "ranking", "cost", "figures"])
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="two seeds of each, to results/correlated-STUDY-quick.csv")
     given = parser.parse_args()
@@ -373,6 +404,10 @@ def main() -> None:
         rows = [row for name in ("own", "diamonds") for row in halves(name)]
         pd.DataFrame(rows).to_csv(path, index=False, float_format="%.6g")
         say_halves(pd.DataFrame(rows))
+    elif study == "ranking":
+        rows = ranking()
+        rows.to_csv(path, index=False, float_format="%.6g")
+        say_ranking(rows)
     elif study == "figures":
         figures()
     else:

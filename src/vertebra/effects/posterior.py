@@ -17,6 +17,7 @@ from vertebra.effects.decomposition import N_DRAWS, N_NETWORK_DRAWS, attribute, 
 from vertebra.effects.effect import Effect, Local, Sizes, sizes_apart
 from vertebra.effects.ensemble import Matrix, Outputs, Remainder
 from vertebra.effects.pieces import FittedEstimator, NetworkSource, Source, TermsSource
+from vertebra.effects.regression import Regressed, RowsTogether, can_be_regressed
 from vertebra.inference.draws import moments, sample
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_double_precision
@@ -90,6 +91,10 @@ class PosteriorOfTerms(Posterior, Protocol):
 
     def splits(self, output: int, baseline: Row | None, measure: Measure) -> dict[tuple[Term, ...], Sizes]:
         """The sets of terms of which only the sum is known, and how large that is."""
+        ...
+
+    def error(self, output: int, baseline: Row | None, measure: Measure) -> float:
+        """How far the sum of components is off f over the rows, a root mean square: 0 but for networks regressed."""
         ...
 
     def curve(self, term: Term, points: Points, output: int, baseline: Row | None, measure: Measure) -> Effect:
@@ -193,6 +198,9 @@ class TermsPosterior(NamedTuple):
             found[group] = Sizes(np.sqrt(square), share, square / variance)
         return found
 
+    def error(self, output: int, baseline: Row | None, measure: Measure) -> float:
+        return 0.0
+
     def curve(self, term: Term, points: Points, output: int, baseline: Row | None, measure: Measure) -> Effect:
         if (components := self._components(baseline, measure)) is not None:
             values = components.values(term, points, output)
@@ -256,6 +264,7 @@ class NetworkPosterior(NamedTuple):
     scheme: str
     widths: tuple[int, ...]  # d¹, …, d^L
     options: Mapping[str, object] = MappingProxyType({})  # of the scheme
+    together: RowsTogether | None = None  # rows as they go together; files keep no rows, and have none
 
     kind, terms, remainder = "network", None, None
 
@@ -294,20 +303,38 @@ class NetworkPosterior(NamedTuple):
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        return (Measure.PRODUCT,)
+        over_rows = self.together is not None and can_be_regressed(self.network)
+        return (Measure.PRODUCT, Measure.DATA) if over_rows else (Measure.PRODUCT,)
+
+    def error(self, output: int, baseline: Row | None, measure: Measure) -> float:
+        over_rows = self._over_rows(baseline, measure)
+        return 0.0 if over_rows is None else float(over_rows.error[output])
+
+    def _over_rows(self, baseline: Row | None, measure: Measure) -> Regressed | None:
+        """The network as a sum of terms, if components over the rows are asked for."""
+        if self.together is None or baseline is not None or measure is not Measure.DATA:
+            return None
+        with jax.enable_x64(True):
+            n_draws = N_DRAWS if self.network.is_linear_in_v else N_NETWORK_DRAWS
+            return self.together.regressed(in_double_precision(self.network), self.seed, n_draws)
 
     def sizes(self, output: int, baseline: Row | None, measure: Measure = Measure.PRODUCT) -> dict[Term, Sizes]:
+        if (own := self._over_rows(baseline, measure)) is not None:
+            return TermsPosterior(own.terms, self.seed).sizes(output, baseline, measure)
         effects = decompose(self.network, self.rows, key=jr.key(self.seed), baseline=baseline, output=output)
         return sizes_apart({term: effect.strengths for term, effect in effects.items() if term})
 
     def splits(
         self, output: int, baseline: Row | None, measure: Measure = Measure.PRODUCT
     ) -> dict[tuple[Term, ...], Sizes]:
-        return {}
+        own = self._over_rows(baseline, measure)
+        return {} if own is None else TermsPosterior(own.terms, self.seed).splits(output, baseline, measure)
 
     def curve(
         self, term: Term, points: Points, output: int, baseline: Row | None, measure: Measure = Measure.PRODUCT
     ) -> Effect:
+        if (own := self._over_rows(baseline, measure)) is not None:
+            return TermsPosterior(own.terms, self.seed).curve(term, points, output, baseline, measure)
         distinct, places = zip(*(np.unique(p, return_inverse=True) for p in points), strict=True)
         effect = decompose(
             self.network,
@@ -332,6 +359,12 @@ class NetworkPosterior(NamedTuple):
         *,
         with_sd: bool = False,
     ) -> dict[Term, Local]:
+        if (own := self._over_rows(baseline, measure)) is not None:
+            result = TermsPosterior(own.terms, self.seed).local(x, output, baseline, measure, with_sd=with_sd)
+            # what the regression misses of a row goes to the constant, so that parts sum to the prediction
+            missed = self.mean(x)[:, output] - sum((part.mean for part in result.values()), start=np.zeros(len(x)))
+            result[()] = result[()]._replace(mean=result[()].mean + missed)
+            return result
         with jax.enable_x64(True):
             return attribute(
                 in_double_precision(self.network),

@@ -41,7 +41,7 @@ from vertebra.models.noise_choice import (
 from vertebra.models.reading import Encoded, Read, Targets, encoded
 from vertebra.models.refits import EVALUATIONS, Refit, Refits, plan, plan_of_groups
 from vertebra.models.remainder import blend, is_something_left
-from vertebra.models.rows import marginal_rows
+from vertebra.models.rows import marginal_rows, rows_together
 from vertebra.models.scores import Method
 from vertebra.models.searched import Searched
 from vertebra.models.settings import Settings
@@ -339,9 +339,9 @@ class AdditiveFit:
         shape = Shape(name, additive(coded.x.shape[1], clusters=found.clusters, depth=depth), widths)
         given: Any = likelihood, coded.x, y, read.rows.weight, control
         fitted = train(self.settings, shape, *given, n_steps=self.settings.n_steps, stream=read.stream)
-        rows = marginal_rows(coded.x, read.rows.weight)
+        rows, near = marginal_rows(coded.x, read.rows.weight), rows_together(coded.x, read.rows.weight, self.seed)
         return outcome._replace(
-            posterior=NetworkPosterior(fitted.network, rows, self.seed, name, widths, SCHEMES[name]["options"]),
+            posterior=NetworkPosterior(fitted.network, rows, self.seed, name, widths, SCHEMES[name]["options"], near),
             likelihood=fitted.likelihood,
             encoding=coded.encoding,
             findings=training(fitted),

@@ -78,6 +78,8 @@ def effects(
                 }
             )
     table = pd.DataFrame(rows, columns=EFFECTS).sort_values("strength", ascending=False, ignore_index=True)
+    if (error := unit * error_of(model, baseline, output, measure)) > 0.0:
+        table.attrs["error"] = error  # what a network is off its components by, over the rows
     return _on_scale(table, model, output)
 
 
@@ -322,6 +324,12 @@ def splits_of(
     return model.splits[place]
 
 
+def error_of(model: Model, baseline: TableLike, output: int, measure: MeasureLike = None) -> float:
+    """By how much components miss f over the rows: 0, but for those of a network over its rows, which are regressed."""
+    under = latent_of(model, output), _baseline(model, baseline), measure_of(model, measure)
+    return _taken_apart(model).error(*under)
+
+
 def measure_of(model: Model, measure: MeasureLike) -> Measure:
     """What components are averages over: what was asked for, if the model has it, or what is usual for it."""
     there = _taken_apart(model).measures
@@ -331,9 +339,9 @@ def measure_of(model: Model, measure: MeasureLike) -> Measure:
         raise ValueError(f'`measure` must be "data" or "product", got {measure!r}.')
     if (wanted := Measure(measure)) not in there:
         why = (
-            "networks do not keep"
+            "its networks read more than three inputs together, or a file, which holds no rows, does not say"
             if model.posterior.terms is None
-            else "it comes from a file of an older version, without"
+            else "it comes from a file of an older version, without saying"
         )
         raise ValueError(f'`measure` must be "product" for this model, got {measure!r}: {why} how inputs go together.')
     return wanted

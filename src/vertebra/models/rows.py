@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from vertebra.effects.regression import RowsTogether
 from vertebra.tables.folds import runs_of
 from vertebra.tables.profile import at_equal_ranks
 
@@ -12,6 +13,8 @@ from vertebra.tables.profile import at_equal_ranks
 MOST_PARTS = 5
 # Rows that stand for the marginals of the inputs, where a network is taken apart: quantiles 0.4 % apart.
 N_MARGINAL_ROWS = 256
+# Rows as they go together that networks are regressed on: means over them are off by 2 %.
+MOST_TOGETHER = 2000
 # Values are outside the range of the fit from this share of its width on: of new rows from where the old ones came some
 # are always a little outside. A round number.
 OUTSIDE = 0.1
@@ -102,6 +105,14 @@ def outside(matrix: Float[np.ndarray, "n p"], ranges: Float[np.ndarray, "p 2"]) 
     allowed = OUTSIDE * (high - low)
     with np.errstate(invalid="ignore"):
         return (matrix < low - allowed) | (matrix > high + allowed)
+
+
+def rows_together(x, weight, seed: int) -> RowsTogether:
+    """Some rows as they are, drawn by their weights where these differ or where they are many."""
+    if len(x) <= MOST_TOGETHER and np.ptp(weight) == 0.0:
+        return RowsTogether(x)
+    chosen = np.random.default_rng(seed).choice(len(x), MOST_TOGETHER, p=weight / weight.sum())
+    return RowsTogether(x[np.sort(chosen)])
 
 
 def marginal_rows(x, weight) -> Float[np.ndarray, "m p"]:

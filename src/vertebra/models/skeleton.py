@@ -15,7 +15,7 @@ from vertebra.models.findings import Kind, notes
 from vertebra.models.model import Model
 from vertebra.models.networks import EMBEDDED, ENSEMBLES, SCHEMES, Shape, ensemble_of, train, training
 from vertebra.models.reading import Encoded, Read, Targets, encoded, read_classes, read_numbers
-from vertebra.models.rows import marginal_rows
+from vertebra.models.rows import marginal_rows, rows_together
 from vertebra.models.scores import Method
 from vertebra.models.settings import NOISES, Settings
 from vertebra.networks.embeddings import embedded
@@ -68,7 +68,8 @@ def _fit(settings: Settings, read: Read, targets: Targets, likelihood: Likelihoo
     if scheme not in ENSEMBLES:
         usual = SCHEMES[scheme]
         about = seed, scheme, shape.widths, usual["options"]
-        posterior = NetworkPosterior(fitted.network, marginal_rows(x, rows.weight), *about)
+        near = rows_together(x, rows.weight, seed)
+        posterior = NetworkPosterior(fitted.network, marginal_rows(x, rows.weight), *about, near)
         outcome = Outcome(posterior, fitted.likelihood, coded.encoding, rows, findings, ended=control.ended)
         return conclude(settings, read, outcome)
     posterior, said = ensemble_of(fitted, shape, seed, x, y, rows.weight)

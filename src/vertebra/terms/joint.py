@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from vertebra.machine.threads import CHUNK
 from vertebra.terms.copula import Copula
@@ -172,7 +172,7 @@ def _leant(root: Float[np.ndarray, "m k"], seen: Float[np.ndarray, " m"]) -> Flo
     found, variance = (left.T @ seen)[kept] / sizes[kept], 1.0 + np.append(0.0, LEANS)
     prior = np.append(NOTHING, np.full(len(LEANS), (1.0 - NOTHING) / len(LEANS)))
     log_odds = np.log(prior / np.sqrt(variance)) - 0.5 * np.outer(found**2, 1.0 / variance)
-    share = np.exp(log_odds - logsumexp(log_odds, axis=1, keepdims=True))
+    share = softmax(log_odds, axis=1)
     return right.T[:, kept] @ (found * (share @ (1.0 / variance)))
 
 
