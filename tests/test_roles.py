@@ -95,7 +95,14 @@ def test_text_that_may_be_something_else_is_hinted_at():
     assert hints == [
         "Hint: id differs in nearly every row. If it names the rows, leave it out: --drop 'id'",
         "Hint: sold looks like dates, '01/01/2024': write them as 2024-05-31, and they are read as such.",
+        "Hint: rows stand in the order of listed, and some are held out at random. --time 'listed' holds out the last "
+        "ones instead; it is no input then.",
     ]
+    # where it is said when rows were, and where dates go up and down, nothing is to be said
+    chosen = choose(table, "t.csv", ["y"], [], None, [], "auto")[:2]
+    assert not any("order of" in line for line in described("t.csv", 150, *chosen, is_timed=True))
+    mixed = choose(table.sample(frac=1.0, random_state=0, ignore_index=True), "t.csv", ["y"], [], None, [], "auto")[:2]
+    assert not any("order of" in line for line in described("t.csv", 150, *mixed))
     assert len(described("t.csv", 60, *choose(table.head(60), "t.csv", ["y"], [], None, [], "auto")[:2])) == 2
 
 

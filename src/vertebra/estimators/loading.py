@@ -12,6 +12,7 @@ from vertebra.likelihoods import Likelihood
 from vertebra.machine import file
 from vertebra.machine.file import BadFile
 from vertebra.networks.network import Network
+from vertebra.tables.endings import is_table
 
 KINDS: dict[str, type[Estimator]] = {
     kind.__name__: kind for kind in (AdditiveRegressor, AdditiveClassifier, SkeletonRegressor, SkeletonClassifier)
@@ -34,6 +35,10 @@ def load(path: str | os.PathLike[str], *, classes: Collection[type] = ()) -> Est
     >>> vb.load("model.vertebra").clusters_
     [('x3',), ('x0', 'x1')]
     """
+    if is_table(path):
+        raise BadFile(
+            f"{os.fspath(path)} is a table, and `load` reads models: `vb.AdditiveRegressor().fit(path, target)`."
+        )
     if file.kind_of(path) == built.KIND:
         return built.load(path, classes)
     if classes:

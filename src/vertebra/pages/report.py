@@ -65,6 +65,8 @@ def write(
     rows: CasesLike = None,
 ) -> None:
     """Writes the page; `asked` are the arguments of the estimator that are not the defaults."""
+    if not os.fspath(path).lower().endswith((".html", ".htm")):
+        raise ValueError(f"`path` must end in .html, got {os.fspath(path)!r}: print the page from a browser for PDF.")
     put(path, page(model, evaluation, asked, measure, rows).encode("utf-8"))
 
 

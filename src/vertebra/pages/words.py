@@ -115,7 +115,9 @@ def what_is_real(model: Model, table: pd.DataFrame) -> list[str]:
         is_named = real["order"] < len(model.schema.columns)
         added, real = float(real["sobol"][~is_named].sum()), real[is_named]
     more = [f"Networks over all inputs add {percent(added, 0)} that terms of few inputs leave out."] if added else []
-    n_inputs = len({name for term in real["term"] for name in term})
+    # parts of a date are one column of the user's
+    sources = {column.name: column.source for column in model.schema.columns}
+    n_inputs = len({sources[name] for term in real["term"] for name in term})
     if not len(real):
         unsure = "No single input is sure to act, though together they predict." if len(table) else ""
         return [unsure or "No input was found to act.", *more]
@@ -125,7 +127,7 @@ def what_is_real(model: Model, table: pd.DataFrame) -> list[str]:
         for row in real.head(MOST_STRONGEST).itertuples()
     ]
     return [
-        f"{n_inputs} of {len(model.schema.columns)} inputs act, and {pairs or 'no'} interaction{'s' * (pairs != 1)}, "
+        f"{n_inputs} of {len(model.schema.sources)} inputs act, and {pairs or 'no'} interaction{'s' * (pairs != 1)}, "
         f"with a probability of at least {percent(REAL, 0)} each.",
         Markup("Strongest, with their share of what varies: {}.").format(Markup(", ").join(top)),
         *more,

@@ -32,7 +32,7 @@ def summary(
     pairs = [term for term in found["term"] if len(term) == 2][:1]
     mains = [term for term in found["term"] if len(term) == 1][: most - len(pairs)]
     terms = [*mains, *pairs]
-    given = _axes(axes, 1 + len(terms))
+    given = _axes(axes, 1 + len(terms), ends_in_pair=bool(pairs))
     strengths(found, given[0], most=15, unit=unit)
     for term, ax in zip(mains, given[1:], strict=False):
         options: Any = dict(simultaneous=model.effect(term, simultaneous=True, output=output))
@@ -45,20 +45,20 @@ def summary(
     return given
 
 
-def _axes(axes: Panels | None, n: int) -> np.ndarray:
+def _axes(axes: Panels | None, n: int, *, ends_in_pair: bool) -> np.ndarray:
     if axes is not None:
         given = np.ravel(np.asarray(axes, dtype=object))
         if len(given) < n:
             raise ValueError(f"`axes` must be at least {n} Axes, got {len(given)}.")
         return given[:n]
-    # four beside each other leave fewer panels empty than three, of more than six
-    across = min(N_ACROSS + (n > 2 * N_ACROSS), n)
+    # four are a square; of more than six, four beside each other leave fewer panels empty than three
+    across = 2 if n == 4 else min(N_ACROSS + (n > 2 * N_ACROSS), n)
     down = math.ceil(n / across)
     figure, grid = plt.subplots(
         down, across, figsize=(WIDTH * across, HEIGHT * down), layout="constrained", squeeze=False
     )
-    # the last panel may have a colour bar: at the right end it moves no other
-    kept = [*range(n - 1), grid.size - 1]
+    # a pair may have a colour bar: at the right end it moves no other panel
+    kept = [*range(n - 1), grid.size - 1 if ends_in_pair else n - 1]
     for k in set(range(grid.size)) - set(kept):
         figure.delaxes(grid.ravel()[k])
     return grid.ravel()[kept]

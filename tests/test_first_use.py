@@ -1,0 +1,288 @@
+"""A day of first use, stumble by stumble: which test closes each, and those that are closed here.
+
+Twice somebody used the package for a day with the README alone: first on hourly rentals, credit defaults and churn,
+then on sales in a German spreadsheet's CSV, patients with gaps and a rare outcome, and sensors that drift.
+"""
+
+import ast
+import pathlib
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import vertebra as vb
+from vertebra.cli.app import app
+
+# What was stumbled over, and the tests that would fail if it came back.
+FIRST_DAY = {
+    "integers explode between their values": (
+        "runaway.test_codes_live_at_their_values report.test_a_slider_goes_from_value_to_value"
+    ),
+    "a budget empties a model": "cli.test_a_budget_too_small_for_two_fits_keeps_the_first_and_does_not_empty_it",
+    "messages name budgets never given": "cli.test_words_about_a_budget_name_the_one_that_was_given",
+    "Python reads another table than the shell": (
+        "written.test_a_frame_is_fitted_as_the_command_line_fits_its_file "
+        "written.test_pandas_polars_arrow_and_a_file_are_one_table"
+    ),
+    "printed reports have empty charts": "cases.test_on_paper_a_report_is_light_has_all_charts_and_four_to_six_pages",
+    "HTML in a .pdf": "first_use.test_a_report_is_a_page_and_nothing_else",
+    "a date's month beside a column of months": (
+        "substitutes.test_levels_that_are_one_to_one_are_copies_whatever_they_are_called"
+    ),
+    "the verdict is too kind": (
+        "diagnostics.test_a_target_that_its_inputs_sum_to_and_too_few_rows_are_not_to_be_relied_on "
+        "diagnostics.test_classes_that_an_input_tells_are_a_leak_and_it_is_named"
+    ),
+    "the panel's intervals, and its empty boxes": (
+        "report.test_the_panel_predicts_what_python_predicts "
+        "page.test_a_cleared_box_keeps_its_value_and_says_so_and_whole_numbers_step_by_one"
+    ),
+    "hour 99 is predicted without a word": "runaway.test_rows_outside_the_range_are_said_and_marked",
+    "--drop takes no commas": "first_use.test_columns_are_left_out_with_commas_between_them",
+    "a part of the target's name finds nothing": "first_use.test_a_target_is_found_by_a_part_of_its_name",
+    "without --target no columns are listed": (
+        "cli.test_a_fit_writes_beside_no_table_and_lists_columns_before_it_looks_where"
+    ),
+    "terms as they are printed are refused": (
+        "cli.test_a_term_is_named_as_it_is_printed_with_dates_and_gaps_in_words "
+        "first_use.test_a_term_is_named_with_the_x_of_a_keyboard"
+    ),
+    "dates as days since 1970, gaps as nan": (
+        "cli.test_a_term_is_named_as_it_is_printed_with_dates_and_gaps_in_words plot.test_dates_are_dates_on_every_axis"
+    ),
+    "predict wants columns that no term reads": (
+        "cli.test_columns_are_kept_and_those_that_no_term_reads_need_not_be_there"
+    ),
+    "delimiters, decimal commas, encodings": (
+        "written.test_a_german_spreadsheets_csv_is_read_as_it_is "
+        "written.test_the_mark_between_fields_is_found "
+        "cli.test_a_table_of_another_country_is_fitted_and_predicted_as_it_is"
+    ),
+    "Excel, text, zip": (
+        "written.test_other_files_are_read_too written.test_a_sheet_of_excel_is_chosen_and_its_title_passed_over"
+    ),
+    "an odd value in the target is not named": "first_use.test_an_odd_value_of_the_target_is_named",
+    "a table in the place of a model": (
+        "cli.test_a_table_in_the_place_of_a_model_is_told_by_the_command_at_hand "
+        "first_use.test_a_table_is_no_model_in_python_either"
+    ),
+    "Python's hints in the shell": (
+        "cli.test_hints_are_what_a_shell_takes cli.test_hints_are_flags_in_the_shell_and_arguments_in_python"
+    ),
+    "new levels are predicted silently": "cli.test_rows_that_the_fit_did_not_know_are_counted_on_standard_error",
+    "Ctrl-C ends with 0": "cli.test_ctrl_c_in_the_first_fit_keeps_its_model",
+    "ids, constants and empty columns get no hint": (
+        "roles.test_text_that_may_be_something_else_is_hinted_at first_use.test_columns_that_say_nothing_are_hinted_at"
+    ),
+    "currency, percent, words among numbers": "written.test_a_number_is_read_as_it_is_written",
+    "figures return arrays, and take no model": (
+        "plot.test_the_axes_given_are_used_and_returned "
+        "plot.test_a_model_is_drawn_by_the_name_of_a_term_and_in_one_figure"
+    ),
+    "probabilities have no bounds": "ask.test_limits_of_probabilities_are_those_of_f",
+    "fit by the names of files and columns": "written.test_a_table_is_fitted_by_the_name_of_its_file_or_of_its_target",
+    "accuracy of later rows": (
+        "first_use.test_rows_in_the_order_of_a_date_are_hinted_at ask.test_a_model_is_measured_on_rows_it_has_not_seen"
+    ),
+    "pages of 24,000 pixels": (
+        "page.test_ten_terms_stand_open_and_the_weaker_are_drawn_when_they_are_unfolded "
+        "report.test_a_page_of_ten_inputs_and_twenty_terms_is_small"
+    ),
+    "pairs with a flag are maps": "page.test_pairs_with_an_input_of_few_values_are_lines_and_others_maps",
+    "axes run to the maximum": "page.test_axes_of_numbers_have_the_middle_of_the_rows_and_dates_are_dates",
+    "on a phone words break and the prediction leaves": (
+        "page.test_on_a_phone_the_prediction_stays_in_sight_and_words_are_whole"
+    ),
+    "a tangle of 55 interactions": "plot.test_of_many_interactions_the_strongest_are_drawn_and_the_others_counted",
+    "a README of 197 lines": "documents.test_the_readme_is_short_and_what_it_says_of_its_picture_holds",
+    "no thresholds": "decisions.test_decisions_are_those_of_confusion_matrices",
+    "no explain, evaluate, compare": (
+        "ask.test_predictions_are_taken_apart_row_by_row ask.test_two_models_are_compared_row_by_row"
+    ),
+    "no monotone constraints": "shapes.test_a_regression_keeps_its_shape_in_mean_and_draws",
+    "no summary": "ask.test_a_fit_is_printed_with_its_terms_noise_and_verdict",
+    "no rows in the report": "cases.test_rows_are_the_typical_the_highest_the_lowest_and_the_worst_predicted",
+    "the API index omits what lies outside a page": "site.test_the_index_of_names_has_all_that_have_a_page",
+}
+SECOND_DAY = {
+    "parts of yes under the headline no": (
+        "first_use.test_of_two_classes_the_headline_is_of_the_class_that_parts_speak_for"
+    ),
+    "rows of the fit are called rows that were not fitted": "first_use.test_rows_that_were_fitted_are_no_test",
+    "every warning twice": "first_use.test_a_warning_is_said_once",
+    "parts of dates count as inputs; −0.0 %; a time of day for days": "first_use.test_parts_of_a_date_are_one_input",
+    "printed charts are cut at the right, and dark": (
+        "cases.test_on_paper_a_report_is_light_has_all_charts_and_four_to_six_pages"
+    ),
+    "a summary of three terms leaves a hole": "first_use.test_a_summary_of_three_terms_is_a_square",
+}
+# Refused, and why.
+REFUSED = {
+    "an interval per level contains 0, and the term is real": (
+        "A band is of one level, the probability of all of them together."
+    ),
+    "in Python, predict without columns that no term reads": "scikit-learn's contract: its checks want an error.",
+    "01234 is read as a number": "Codes and numbers look alike in CSV: --type zip=category.",
+    "OnlineSecurity = Yes without internet, in the panel": (
+        "Which combinations cannot be is not in the table; cells without rows are."
+    ),
+    "the site's code is clipped at 1280": (
+        "It scrolls by itself, as its tables do: lines are as long as the files of the examples have them."
+    ),
+}
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def succeed(*arguments):
+    done = run(*arguments)
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+def sales(n=240):
+    rng = np.random.default_rng(0)
+    day = pd.date_range("2024-01-01", periods=n)
+    frame = pd.DataFrame({"day": day, "shop": rng.choice(["east", "west"], n), "promo": rng.choice(["yes", "no"], n)})
+    frame["price"] = rng.uniform(1.0, 3.0, n).round(2)
+    frame["sold_units"] = 50.0 - 8.0 * frame["price"] + 20.0 * (frame["promo"] == "yes") * (frame["shop"] == "west")
+    frame["sold_units"] += 0.05 * np.arange(n) + rng.normal(0.0, 2.0, n)
+    frame["busy"] = np.where(frame["sold_units"] + rng.normal(0.0, 5.0, n) > 50.0, "yes", "no")
+    return frame
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("day")
+    frame = sales()
+    frame.to_csv(place / "sales.csv", index=False)
+    common = ("--no-report", "--quiet", "--holdout", 0)
+    succeed("fit", place / "sales.csv", "--target", "sold_units", "--drop", "busy", "--out", place / "units", *common)
+    only = ("--target", "busy", "--drop", "sold_units,day", "--out", place / "busy")
+    succeed("fit", place / "sales.csv", *only, *common)
+    return place
+
+
+@pytest.mark.parametrize("day", [FIRST_DAY, SECOND_DAY])
+def test_every_stumble_has_tests_that_exist(day):
+    here = pathlib.Path(__file__).parent
+    for stumble, tests in day.items():
+        for name in tests.split():
+            module, _, test = name.partition(".")
+            tree = ast.parse((here / f"test_{module}.py").read_text())
+            assert test in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}, (stumble, name)
+
+
+def test_a_report_is_a_page_and_nothing_else(folder):
+    done = run("report", folder / "units", "--out", folder / "x.pdf")
+    assert (done.exit_code, "must end in .html; print it from a browser for PDF" in done.stderr) == (2, True)
+    with pytest.raises(ValueError, match=r"`path` must end in .html, got '.*x.pdf'"):
+        vb.load(folder / "units").report(folder / "x.pdf")
+    assert not (folder / "x.pdf").exists()
+
+
+def test_columns_are_left_out_with_commas_between_them(folder):
+    assert [column.source for column in vb.load(folder / "busy").model_.schema.columns] == ["shop", "promo", "price"]
+
+
+def test_a_target_is_found_by_a_part_of_its_name(folder):
+    done = run("fit", folder / "sales.csv", "--target", "units")
+    assert (done.exit_code, "did you mean 'sold_units'?" in done.stderr) == (2, True)
+
+
+def test_a_term_is_named_with_the_x_of_a_keyboard(folder):
+    printed = succeed("effects", folder / "units", "--term", "shop × promo").stdout
+    for typed in ("shop x promo", "shop * promo", "shop:promo"):
+        assert succeed("effects", folder / "units", "--term", typed).stdout == printed
+
+
+def test_an_odd_value_of_the_target_is_named(folder, tmp_path):
+    frame = sales().astype({"sold_units": object})
+    frame.loc[3, "sold_units"] = "about 7"
+    frame.to_csv(tmp_path / "odd.csv", index=False)
+    done = run("fit", tmp_path / "odd.csv", "--target", "sold_units")
+    assert (done.exit_code, "is numbers, but for 'about 7'" in done.stderr) == (2, True)
+
+
+def test_a_table_is_no_model_in_python_either(folder):
+    with pytest.raises(vb.BadFile, match=r"sales.csv is a table, and `load` reads models"):
+        vb.load(folder / "sales.csv")
+
+
+def test_columns_that_say_nothing_are_hinted_at(folder, tmp_path):
+    frame = sales().assign(status="ok", humidity=np.nan, number=np.arange(240))
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    arguments = ("--target", "sold_units", "--out", tmp_path / "m", "--no-report", "--holdout", 0)
+    said = succeed("fit", tmp_path / "t.csv", *arguments).stdout
+    assert "Hint: status has one value only, 'ok', and says nothing." in said
+    assert "Hint: humidity is empty, and says nothing." in said
+    assert "Hint: number numbers the rows, it seems. Then leave it out: --drop 'number'" in said
+
+
+def test_rows_in_the_order_of_a_date_are_hinted_at(folder, tmp_path):
+    arguments = ("--target", "sold_units", "--drop", "busy", "--no-report", "--out")
+    said = succeed("fit", folder / "sales.csv", *arguments, tmp_path / "a").stdout
+    assert "Hint: rows stand in the order of day" in said
+    assert "--time 'day' holds out the last ones instead" in said
+    timed = succeed("fit", folder / "sales.csv", *arguments, tmp_path / "b", "--time", "day").stdout
+    assert "in the order of" not in timed
+    assert "accuracy is that of later rows" in timed
+
+
+def test_of_two_classes_the_headline_is_of_the_class_that_parts_speak_for(folder):
+    model, frame = vb.load(folder / "busy"), sales()
+    said = succeed("explain", folder / "busy", folder / "sales.csv", "--rows", "1,2,3,4").stdout
+    p, x = model.predict_proba(frame)[:, 1], frame.drop(columns=["sold_units", "day", "busy"])
+    assert (p[:4] < 0.5).any()  # of which no was said before
+    for row in range(4):
+        assert f"Row {row + 1}: yes, with probability {p[row]:.3f} (" in said
+        total = model.explain(x.iloc[row])["mean"].sum()
+        assert f"sum {total:.4g}, log odds of yes" in said
+
+
+def test_rows_that_were_fitted_are_no_test(folder, tmp_path):
+    for name in ("units", "busy"):
+        said = succeed("evaluate", folder / name, folder / "sales.csv").stdout
+        assert "These seem to be the rows that were fitted" in said
+        assert "rows that were not fitted" not in said
+    said = succeed("compare", folder / "units", folder / "units", folder / "sales.csv").stdout
+    assert "may have been fitted to these very rows: no fair comparison then." in said
+    sales(300).tail(60).to_csv(tmp_path / "later.csv", index=False)
+    said = succeed("evaluate", folder / "units", tmp_path / "later.csv").stdout
+    assert "rows that were not fitted" in said
+    assert "seem to be" not in said
+
+
+@pytest.mark.filterwarnings("always::vertebra.OutsideRange")
+def test_a_warning_is_said_once(folder, tmp_path):
+    sales().assign(price=99.0).to_csv(tmp_path / "dear.csv", index=False)
+    assert succeed("predict", folder / "units", tmp_path / "dear.csv").stderr.count("outside the range") == 1
+    assert succeed("compare", folder / "units", folder / "units", tmp_path / "dear.csv").stderr.count("outside") == 1
+
+
+def test_parts_of_a_date_are_one_input(folder):
+    pytest.importorskip("plotly")
+    model = vb.load(folder / "units")
+    model.report(folder / "page.html")
+    page = (folder / "page.html").read_text()
+    acting, of = map(int, re.search(r"(\d+) of (\d+) inputs? act", page).groups())
+    real = model.effects().query("probability >= 0.95")["term"]
+    assert (acting, of) == (len({name.split(" (")[0] for term in real for name in term}), 4)
+    assert "−0.0\u00a0%" not in page
+
+
+def test_a_summary_of_three_terms_is_a_square():
+    import matplotlib.pyplot as plt
+
+    frame = sales()
+    own = frame[["shop", "promo", "price"]]
+    model = vb.AdditiveRegressor(clusters=[("shop",), ("promo",), ("price",)], random_state=0)
+    axes = vb.plot.summary(model.fit(own, frame["sold_units"]))
+    grid = axes[0].get_subplotspec().get_gridspec()
+    assert (grid.nrows, grid.ncols, len(axes)) == (2, 2, 4)
+    plt.close("all")
