@@ -151,9 +151,8 @@ def open_choices(found: Sequence[Substitute], names: Sequence[str], copies: Mapp
 
 def _open_choice(choice: Choice, names: Sequence[str]) -> Finding:
     named = [names[i] for i in choice.inputs]
-    which = "the model reads the other" if max(choice.alone[1:]) > CLEAR else "data hardly say which"
-    if len(named) > 2 and which == "the model reads the other":
-        which = "the model reads another"
+    another = "the other" if len(named) == 2 else "another"
+    which = f"the model reads {another}" if max(choice.alone[1:]) > CLEAR else "data hardly say which"
     shares = ", ".join(f"{name} alone {share:.2f}" for name, share in zip(named, choice.alone, strict=True))
     said = (
         f"{', '.join(named[:-1])} or {named[-1]} acts ({probability_words(choice.together)}), and {which}: {shares}, "
