@@ -39,7 +39,7 @@ from vertebra.terms.latents import (
     searched,
     settled,
 )
-from vertebra.terms.model import Model, model_of
+from vertebra.terms.model import model_of
 from vertebra.terms.overconfidence import has_much_freedom, overconfidence
 from vertebra.terms.revision import N_REWEIGHTINGS, all_tested, looked_at_again, with_what_evidence_wants
 from vertebra.terms.roughness import with_families
@@ -82,7 +82,10 @@ class Additive(NamedTuple):
     describe: Callable[["Additive"], "Additive"] | None = None  # what is still to be said of it
 
     def described(self) -> "Additive":
-        """The same with how its columns go together, and what could stand for what: predictions need neither."""
+        """The same with tests of its terms, how its columns go together, and what could stand for what.
+
+        Predictions need none of it.
+        """
         return self if self.describe is None else self.describe(self._replace(describe=None))
 
 
@@ -155,7 +158,8 @@ def fit_additive(
     task, everything = _sampled(all_of_them, everything, rng)
     data = _with_dependence(task, task.data())
     data, structures, fit, rows = _searched_and_fitted(task, data)
-    sought = fit.models if calibrate and asked.terms is None and not data.are_many else []
+    is_asked = calibrate and asked.terms is None and not data.are_many
+    sought = _Sought(data, fit, copies if is_asked else None)
     if everything is not None:
         report(f"fitting {len(fit.basis.terms)} terms to all {everything.n_rows:,} rows")
         data, fit, rows = taken_to_all(data, fit, rows, task.x, everything)
@@ -163,7 +167,7 @@ def fit_additive(
             values=[s.at(column, grows=False) for s, column in zip(data.systems, x.T, strict=True)], working=working
         )
     found, variance = _concluded(all_of_them, data, fit, rows, structures, rng)
-    found = found._replace(describe=partial(_described, all_of_them, data, fit.basis, rows, sought, copies))
+    found = found._replace(describe=partial(_described, all_of_them, data, fit.basis, rows, sought))
     is_free = has_much_freedom(fit.basis, variance, weight, np.array(found.noise))
     if not (calibrate and clusters is None and is_free and isinstance(working, Plain)) or shapes:
         return found.described() if describes else found
@@ -172,20 +176,24 @@ def fit_additive(
     return found.described() if describes else found
 
 
+class _Sought(NamedTuple):
+    """What a search ended with, and copies of inputs: none where nobody asks what could stand for what."""
+
+    data: Data
+    fit: Fit
+    copies: dict[int, int] | None
+
+
 def _described(
-    task: _Task,
-    data: Data,
-    basis: Basis,
-    rows: list[RowSums],
-    sought: Sequence[Model | None],
-    copies: dict[int, int],
-    found: Additive,
+    task: _Task, data: Data, basis: Basis, rows: list[RowSums], sought: _Sought, found: Additive
 ) -> Additive:
-    """What a fit has to say of itself; `sought` are the models that its search ended with, if there was one."""
+    """What a fit has to say of itself: tests of its terms, what could stand for them, how its columns go together."""
     structures = found.structures
-    if sought:
+    if not data.are_many:
+        structures = all_tested(sought.data, structures, sought.fit)
+    if sought.copies is not None:
         task.report("looking for inputs that could stand for those found")
-        stories = [substitutes(model, copies, task.asked.enough) for model in sought]
+        stories = [substitutes(model, sought.copies, task.asked.enough) for model in sought.fit.models]
         structures = tuple(s._replace(substitutes=own) for s, own in zip(structures, stories, strict=True))
     terms = found.terms._replace(joint=_joint(task, data, found.terms, basis, rows))
     return found._replace(terms=terms, structures=structures)
@@ -323,8 +331,7 @@ def _searched_and_fitted(task: _Task, data: Data) -> tuple[Data, tuple[Structure
         return data, structures, fit, data.rows(fit.f, fit.variance)
     start = _started(task, data)
     data, rows = _with_families(task, data, start)
-    structures, fit, rows = _searched_from(task, data, rows, start)
-    return data, all_tested(data, structures, fit), fit, rows
+    return data, *_searched_from(task, data, rows, start)
 
 
 def _first_terms(data: Data, start: _Start) -> Sequence[Term]:
