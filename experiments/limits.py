@@ -12,10 +12,12 @@ import argparse
 import csv
 import functools
 import importlib.metadata
+import multiprocessing
 import os
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -332,7 +334,14 @@ def _term(names: tuple[str, ...]) -> tuple[int, ...]:
 FIELDS = [*Task._fields, "quantity", "value"]
 
 
-def record(path: pathlib.Path, todo: list[Task], n: int = N_ROWS) -> None:
+def _pinned() -> None:
+    """A core for each process, in turn: many that all take every core wait for each other."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[multiprocessing.current_process()._identity[0] % len(cores)]})
+
+
+def record(path: pathlib.Path, todo: list[Task], n: int = N_ROWS, jobs: int = 1) -> None:
     """Runs what is not in the file yet, and adds it, task by task."""
     done = {tuple(row[field] for field in Task._fields) for row in load(path)} if path.exists() else set()
     left = [task for task in todo if tuple(map(str, task)) not in done]
@@ -341,13 +350,23 @@ def record(path: pathlib.Path, todo: list[Task], n: int = N_ROWS) -> None:
         writer = csv.writer(file, lineterminator="\n")
         if file.tell() == 0:
             writer.writerow(FIELDS)
-        for number, task in enumerate(left, start=1):
-            row = run(task, n)
+        for number, (task, row) in enumerate(_results(left, n, jobs), start=1):
             # in one write: a task is in the file or not
             file.write("".join(f"{','.join(map(str, task))},{name},{value:.5g}\n" for name, value in row.items()))
             file.flush()
             words = f"rmse {row['rmse']:.3f}, f {row['coverage f']:.2f}, {row['seconds']:.1f} s"
             print(f"{number}/{len(left)} {' '.join(map(str, task))}: {words}", flush=True)
+
+
+def _results(todo: list[Task], n: int, jobs: int) -> Iterator[tuple[Task, dict[str, float]]]:
+    """Tasks with what was measured, in the order in which they end."""
+    if jobs == 1:
+        yield from ((task, run(task, n)) for task in todo)
+        return
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_pinned) as pool:
+        running = {pool.submit(run, task, n): task for task in todo}
+        for done in as_completed(running):
+            yield running[done], done.result()
 
 
 def load(path: pathlib.Path = RESULTS) -> list[dict[str, str]]:
@@ -592,10 +611,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--draw", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
     results = RESULTS.with_name("limits-quick.csv") if arguments.quick else RESULTS
     if not arguments.draw:
-        record(results, tasks(arguments.quick))
+        record(results, tasks(arguments.quick), jobs=arguments.jobs)
         print(" ".join(f"{name}-{importlib.metadata.version(name)}" for name in ("vertebra", "jax", "numpy")))
     if not arguments.quick:
         draw(load(), IMAGES)
