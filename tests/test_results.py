@@ -92,6 +92,33 @@ def test_quoted_figures_of_tables_are_the_recorded_ones():
         assert all(f"| {title} | {cells[0]} | {cells[1]} | {ratio:.2f} |" in page for page in pages)
 
 
+def test_quoted_figures_of_unseen_tables_are_the_recorded_ones():
+    pages = [(ROOT / page).read_text() for page in ("README.md", "docs/how-well.md")]
+    rows = pd.read_csv(ROOT / "benchmarks/results/unseen.csv")
+    errors = rows.pivot_table(index="table", columns="method", values="error")
+    assert len(errors) == 30
+    assert "Thirty real tables" in pages[0]
+    for method, name in (
+        ("ebm", "explainable boosting machine (EBM)"),
+        ("trees", "boosted trees"),
+        ("linear", "linear model"),
+    ):
+        ratio = (errors["terms"] / errors[method]).dropna()
+        better, behind, mean = (ratio < 1.0).sum(), (ratio > 1.01).sum(), np.exp(np.log(ratio).mean())
+        assert all(f"| {name} | {len(ratio)} | {better} | {behind} | {mean:.3f} |" in page for page in pages)
+    seconds = rows.pivot_table(index="table", columns="method", values="seconds")[["terms", "ebm"]].dropna().sum()
+    assert f"took {seconds['terms'] / seconds['ebm']:.2f} times as long as EBM's on the 27 tables" in pages[1]
+    held = rows["coverage"].dropna()
+    assert f"hold {held.mean():.3f} of the new rows, in the mean of {len(held)} tables" in pages[1]
+    assert f"({held.min():.3f} to\n{held.max():.3f})" in pages[1]
+    own = rows[rows["method"] == "terms"]
+    (fewest, most), inputs = own["rows"].agg(["min", "max"]), own["inputs"]
+    assert f"{fewest:,} to {most:,} rows to fit, {inputs.min()} to {inputs.max()} inputs" in pages[1]
+    worst = (errors["terms"] / errors["ebm"]).dropna()
+    assert worst.idxmax() == "ames-Sale_Price"
+    assert f"`ames`, {worst.max():.2f} times EBM's error" in pages[1]
+
+
 def test_quoted_coverage_is_the_recorded_one():
     readme = " ".join((ROOT / "docs/how-well.md").read_text().split())
     with (ROOT / "experiments/results/intervals.csv").open() as file:
