@@ -22,7 +22,9 @@ def rents():
 @pytest.fixture(scope="module")
 def model(rents):
     x, _, y = rents
-    return vb.AdditiveRegressor(transform="log", remainder=False, evaluation="left_out", random_state=0).fit(x, y)
+    return vb.AdditiveRegressor(target_transform="log", remainder=False, evaluation="left_out", random_state=0).fit(
+        x, y
+    )
 
 
 @pytest.mark.parametrize("power", POWERS)
@@ -105,7 +107,7 @@ def test_files_tables_and_queries_know_the_scale(model, rents, tmp_path):
 
 def test_rows_decide_whether_a_scale_is_taken(rents):
     x, f, y = rents
-    asked = dict(transform="auto", remainder=False, evaluation="left_out", random_state=0)
+    asked = dict(target_transform="auto", remainder=False, evaluation="left_out", random_state=0)
     taken = vb.AdditiveRegressor(**asked).fit(x, y)
     assert taken.model_.target.transform == Transform(0.0)
     assert "log(y) was fitted, and not y" in taken.diagnostics_.notes[0]
@@ -115,7 +117,7 @@ def test_rows_decide_whether_a_scale_is_taken(rents):
 
 def test_conformal_limits_go_back_too(rents):
     x, _, y = rents
-    model = vb.AdditiveRegressor(transform="log", conformal=True, remainder=False, random_state=0).fit(x, y)
+    model = vb.AdditiveRegressor(target_transform="log", conformal=True, remainder=False, random_state=0).fit(x, y)
     low, high = model.predict_interval(x, 0.8).T
     assert (low > 0.0).all()
     assert vb.metrics.coverage(y, low, high) > 0.75
@@ -124,9 +126,9 @@ def test_conformal_limits_go_back_too(rents):
 @pytest.mark.parametrize(
     ("asked", "y", "words"),
     [
-        (dict(transform="sqrt"), 1.0, "`transform` must be one of none, log, box_cox, auto, got 'sqrt'"),
-        (dict(transform="log"), 0.0, '`y` must be positive for `transform="log"`, got 0 in row 3'),
-        (dict(transform="log", likelihood="student_t"), 1.0, "`likelihood` must be one of auto, gaussian"),
+        (dict(target_transform="sqrt"), 1.0, "`target_transform` must be one of none, log, box_cox, auto, got 'sqrt'"),
+        (dict(target_transform="log"), 0.0, '`y` must be positive for `target_transform="log"`, got 0 in row 3'),
+        (dict(target_transform="log", likelihood="student_t"), 1.0, "`likelihood` must be one of auto, gaussian"),
     ],
 )
 def test_what_cannot_be_is_said(asked, y, words):

@@ -273,8 +273,8 @@ def _settings(asked: Asked, y: Target, x: Inputs) -> dict[str, Any]:
     if asked.monotone:
         settings["monotone"] = _signs(asked.monotone)
     if not y.is_class:
-        return settings | dict(likelihood=asked.likelihood, conformal=asked.conformal, transform=asked.transform)
-    is_numeric = dict(zip(("likelihood", "transform"), (asked.likelihood, asked.transform), strict=True))
+        return settings | dict(likelihood=asked.likelihood, conformal=asked.conformal, target_transform=asked.transform)
+    is_numeric = dict(zip(("likelihood", "target_transform"), (asked.likelihood, asked.transform), strict=True))
     given = [f"--{name} {value}" for name, value in is_numeric.items() if value not in ("auto", "none")]
     if given or asked.conformal:
         option = "--conformal" if asked.conformal else given[0]

@@ -190,7 +190,7 @@ def _missing(found: re.Match[str]) -> str:
 # What Python calls it, and what the command line does.
 FLAGS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"`?likelihood=\"(\w+)\"`?", r"--likelihood \1"),
-    (r"`?transform=\"(\w+)\"`?", r"--transform \1"),
+    (r"`?target_transform=\"(\w+)\"`?", r"--transform \1"),
     (r"`?weights=\"(\w+)\"`?", r"--weights \1"),
     (r"`?conformal=True`?", "--conformal"),
     (r"`?feature_types=\{'([^']*)': '(\w+)'\}`?", r"--type '\1=\2'"),

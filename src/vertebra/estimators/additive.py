@@ -106,7 +106,7 @@ class AdditiveRegressor(Regressor, _Additive):
         Whole numbers of events: "poisson"; "negative_binomial", whose variance is μ + αμ² with a learned dispersion α;
         "counts", the first of them unless the rows speak for the second. Effects are those of f: in the units of y, and
         for these three of the logarithm of the rate.
-    transform : {"none", "log", "box_cox", "auto"}
+    target_transform : {"none", "log", "box_cox", "auto"}
         The scale on which a positive target is fitted: its logarithm, or (y^λ − 1)/λ of the likeliest λ. Effects and
         `predict_f` are then on that scale (`attrs["scale"]` of tables says which); means, sds, intervals, quantiles,
         draws and densities are of y: the mean is the lognormal's, or by quadrature. "auto" fits both where a quick look
@@ -163,7 +163,7 @@ class AdditiveRegressor(Regressor, _Additive):
         monotone: Mapping[InputLike, str | int] | None = None,
         remainder: bool = True,
         likelihood: str = "auto",
-        transform: str = "none",
+        target_transform: str = "none",
         conformal: bool = False,
         feature_types: Mapping | Sequence | None = None,
         missing_values: MissingLike = None,
@@ -197,7 +197,7 @@ class AdditiveRegressor(Regressor, _Additive):
         )
         self.remainder = remainder
         self.likelihood = likelihood
-        self.transform = transform
+        self.target_transform = target_transform
         self.conformal = conformal
 
     def fit(

@@ -104,7 +104,7 @@ def _checked(model: Model) -> SumOfTerms:
     if model.target.transform is not None:
         raise ValueError(
             f"`model` must be fitted on the scale of y to be written as ONNX, got {model.target.scale_of(0)}: fit "
-            'again with `transform="none"`, or keep it with `save`; `to_sql` and `to_tables` write its f.'
+            'again with `target_transform="none"`, or keep it with `save`; `to_sql` and `to_tables` write its f.'
         )
     return model.posterior.terms
 

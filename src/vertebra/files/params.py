@@ -13,9 +13,9 @@ from vertebra.networks.skeleton import Skeleton
 # Arguments that say something of some inputs.
 BY_INPUT = ("feature_types", "monotone")
 # What files of 0.1 do not know: they hold it where it is given, so that others stay as they were.
-LATER = ("missing_values", "monotone", "evaluation", "class_weight", "transform")
+LATER = ("missing_values", "monotone", "evaluation", "class_weight", "target_transform")
 # Those of them whose usual value is not nothing.
-USUAL = {"evaluation": "auto", "transform": "none"}
+USUAL = {"evaluation": "auto", "target_transform": "none"}
 
 
 def params_state(params: Mapping[str, object]) -> Record:
@@ -49,7 +49,7 @@ def params_from(names: Sequence[str], value: object) -> Record:
     params = dict(claims.record(value, "params", (), names))
     for name in ("conformal", "warm_start", "remainder", "early_stopping"):
         claims.flag(params.get(name, False), f"params.{name}")
-    for name in ("scheme", "structure", "likelihood", "evaluation", "transform"):
+    for name in ("scheme", "structure", "likelihood", "evaluation", "target_transform"):
         claims.text(params.get(name, ""), f"params.{name}")
     if "likelihood" in params:
         claims.one_of(params["likelihood"], "params.likelihood", NOISES)

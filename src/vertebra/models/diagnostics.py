@@ -406,7 +406,7 @@ def odd_noise(away: Float[np.ndarray, "n k"], targets: Sequence[str]) -> list[Fi
             side = "upwards" if skew > 0.0 else "downwards"
             times = math.exp(abs(skew))
             words = f"the noise{whose} is skewed: rows reach {times:.1f} times as far {side} as the other way."
-            advice = 'Try `transform="auto"` where the target is positive, or `conformal=True`.'
+            advice = 'Try `target_transform="auto"` where the target is positive, or `conformal=True`.'
             advice = advice if skew > 0.0 else "Try `conformal=True`."
             found.append(Finding(Kind.TAILS, Severity.WARNING, words, skew, advice))
         elif is_heavy:

@@ -105,8 +105,8 @@ def read_numbers(
     X, y, sample_weight = taken[:3]
     schema, matrix, weight, meant = _in_memory(settings, X, sample_weight)
     numbers, is_single = checked_numbers(y, len(matrix), settings)
-    if settings.transform in ("log", "box_cox"):
-        check_positive(numbers, f'for `transform="{settings.transform}"`')
+    if settings.target_transform in ("log", "box_cox"):
+        check_positive(numbers, f'for `target_transform="{settings.target_transform}"`')
     rows, held = canonical(matrix, numbers, weight, *_belonging(taken, len(matrix))), None
     if are_equal(rows):
         raise ValueError("`X` must have at least 2 different rows of weight above 0, got n_samples = 1.")

@@ -30,16 +30,16 @@ CLEAR_GAIN = 0.02
 
 TAKEN = (
     "{scale} was fitted, and not {name}: the log density of rows left out is higher with it, by {gain:.3f} a row. "
-    'Effects are on that scale, predictions of {name} itself; `transform="none"` does without.'
+    'Effects are on that scale, predictions of {name} itself; `target_transform="none"` does without.'
 )
 ASKED = "as asked, {scale} was fitted: effects are on that scale, predictions of {name} itself."
 
 
 def asked_for(settings: Settings, read: Read) -> Transform | None:
     """The scale that was asked for; of Box & Cox's the likeliest."""
-    if settings.transform == "log":
+    if settings.target_transform == "log":
         return Transform(0.0)
-    return Transform(_likeliest(settings, read)[0]) if settings.transform == "box_cox" else None
+    return Transform(_likeliest(settings, read)[0]) if settings.target_transform == "box_cox" else None
 
 
 def worth_a_fit(settings: Settings, read: Read) -> Transform | None:
@@ -47,7 +47,7 @@ def worth_a_fit(settings: Settings, read: Read) -> Transform | None:
     rows = read.rows
     is_free = read.stream is None and rows.group is None and rows.time is None and not settings.monotone
     is_positive = rows.y.shape[1] == 1 and bool(np.all(rows.y > 0.0))
-    if settings.transform != "auto" or settings.likelihood != "auto" or not (is_free and is_positive):
+    if settings.target_transform != "auto" or settings.likelihood != "auto" or not (is_free and is_positive):
         return None
     if len(rows.y) < FEWEST_ROWS:
         return None

@@ -51,7 +51,9 @@ class Settings:
     # numbers
     likelihood: str = "auto"
     conformal: bool = False
-    transform: str = "none"  # the scale of positive targets
+    target_transform: str = (
+        "none"  # the scale of positive targets; what has a `transform` is a transformer to scikit-learn
+    )
     # additive
     structure: str = "tests"
     n_subnetworks: int = 10

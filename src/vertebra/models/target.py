@@ -109,17 +109,20 @@ def check_likelihood(settings: Settings) -> None:
 
 
 def check_transform(settings: Settings, *, is_stream: bool) -> None:
-    asked, noise = settings.transform, settings.likelihood
+    asked, noise = settings.target_transform, settings.likelihood
     if asked not in NAMES:
-        raise ValueError(f"`transform` must be one of {', '.join(NAMES)}, got {asked!r}.")
+        raise ValueError(f"`target_transform` must be one of {', '.join(NAMES)}, got {asked!r}.")
     if asked not in ("log", "box_cox"):
         return
     if noise not in NORMAL:
-        raise ValueError(f'`likelihood` must be one of {", ".join(NORMAL)} with `transform="{asked}"`, got {noise!r}.')
+        allowed = ", ".join(NORMAL)
+        raise ValueError(f'`likelihood` must be one of {allowed} with `target_transform="{asked}"`, got {noise!r}.')
     if is_stream:
-        raise ValueError(f'`transform="{asked}"` is for tables in memory: of files, write {asked} of `y` as a column.')
+        raise ValueError(
+            f'`target_transform="{asked}"` is for tables in memory: of files, write {asked} of `y` as a column.'
+        )
     if settings.monotone and noise == "heteroscedastic":
-        raise ValueError(f'`monotone` with `transform="{asked}"` needs even noise, got `likelihood="{noise}"`.')
+        raise ValueError(f'`monotone` with `target_transform="{asked}"` needs even noise, got `likelihood="{noise}"`.')
 
 
 def checked_numbers(y: ValuesLike, n: int, settings: Settings) -> tuple[Float[np.ndarray, "n k"], bool]:
