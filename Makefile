@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow check docs examples bench reproduce reproduce-quick clean
+.PHONY: demo test test-slow check docs examples bench stale reproduce reproduce-quick clean
 
 # What a newcomer needs: the library and its report, without PyTorch and checkers.
 demo: $(VENV)/.demo
@@ -29,6 +29,10 @@ docs: $(READY)
 # The pages of docs/examples. Tables are read from the folder VERTEBRA_DATA, and without it fetched.
 examples: $(READY)
 	$(BIN)/python examples/render.py
+
+# Results whose code has changed since they were recorded, and the pages that quote them.
+stale:
+	$(PYTHON) experiments/stamps.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py
