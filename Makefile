@@ -37,17 +37,18 @@ stale:
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py
 
-# The tables that need data read it from the folder VERTEBRA_DATA, and are left out without it.
-reproduce-quick: $(VENV)/.peers
-	cd experiments && ../$(BIN)/python synthetic.py --quick && ../$(BIN)/python schemes.py --quick
-	test -z "$$VERTEBRA_DATA" || (cd experiments && ../$(BIN)/python uci.py --quick)
-	cd experiments && ../$(BIN)/python render.py --quick
+# All studies; hours to days. A run that was cut off goes on, what the code of today has done stays.
+# JOBS=16 processes (else as many as there are cores), GPU=1 for what needs one, VERTEBRA_DATA for the tables.
+JOBS ?=
+REPRODUCE = $(abspath $(BIN))/python experiments/reproduce.py $(if $(JOBS),--jobs $(JOBS)) $(if $(GPU),--gpu)
 
-# Hours; a run that was cut off goes on where it stopped.
-reproduce: $(VENV)/.peers
-	cd experiments && ../$(BIN)/python synthetic.py && ../$(BIN)/python schemes.py
-	test -z "$$VERTEBRA_DATA" || (cd experiments && ../$(BIN)/python uci.py)
-	cd experiments && ../$(BIN)/python figures.py && ../$(BIN)/python render.py
+reproduce: $(VENV)/.peers $(VENV)/.bench
+	$(REPRODUCE)
+
+# The small form of each study that has one.
+reproduce-quick: $(VENV)/.peers $(VENV)/.bench
+	$(REPRODUCE) --quick
+	cd experiments && ../$(BIN)/python render.py --quick
 
 clean:
 	rm -rf $(VENV) site demo-output

@@ -50,7 +50,9 @@ model.save(folder / "m.vertebra")
 model.save(folder / "m.vertebra")  # in the place of the first
 assert [path.name for path in folder.iterdir()] == ["m.vertebra"]
 assert np.allclose(vb.load(folder / "m.vertebra").predict(x), model.predict(x))
-network = vb.fit(vb.build(vb.chain(2, 1), vb.mean_field([1])), vb.Gaussian(), x, x[:, :1], n_steps=20)
+key = __import__("jax").random.key(0)
+network = vb.build(vb.chain(2, 1), vb.mean_field([1]), key=key)
+vb.fit(network, vb.Gaussian(), x, x[:, :1], key=key, n_steps=20)
 """
 
 
