@@ -183,3 +183,20 @@ def test_gaps_in_the_same_rows_come_together_and_copies_are_said_elsewhere():
         (int(gone.sum()), ((0, "missing"), (1, "missing")))
     ]
     assert together(matrix, schema.columns, [0, 2], {}) == []
+
+
+def test_gaps_in_the_same_rows_and_a_shared_level_make_no_copies():
+    """Nearest functions would be those of the gaps, or of the level, whatever the values say."""
+    rng = np.random.default_rng(3)
+    n = 800
+    is_off = rng.random(n) < 0.3
+    x = pd.DataFrame({"height": rng.normal(170.0, 8.0, n), "weight": rng.normal(70.0, 9.0, n)})
+    x.loc[rng.random(n) < 0.05, ["height", "weight"]] = np.nan
+    for name in ("backup", "security"):
+        x[name] = np.where(is_off, "no service", rng.choice(["yes", "no"], n))
+    f = 0.1 * (x["height"].fillna(170.0) - 170.0) + 0.1 * (x["weight"].fillna(70.0) - 70.0)
+    f += x["backup"].map({"yes": 1.0, "no": -1.0, "no service": 0.0}) + (x["security"] == "yes")
+    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, f + rng.standard_normal(n))
+    assert len(model.clusters_) == 4
+    assert model.substitutes().empty
+    assert "read them as one" not in str(model.diagnostics_)
