@@ -86,6 +86,7 @@ def test_two_sub_networks_of_two_kinds_are_two_networks(x):
     np.testing.assert_allclose(draws.var(axis=0), variance, rtol=0.09)
 
 
+@pytest.mark.slow
 def test_rows_drawn_by_themselves_have_the_law_of_functions(network, x):
     columns = jax.jit(lambda key: network.conditional(x[:, :2], network.noise(key, (2,))))
     mean, variance = jax.vmap(columns)(jr.split(jr.key(4), 3000))
@@ -174,7 +175,11 @@ def test_the_dual_kernel_of_two_kinds_is_the_sum_of_theirs():
         for n, own, inputs in zip((2, 1), kinds, ([0, 1], [2]), strict=True)
     ]
     np.testing.assert_allclose(both, sum(alone), rtol=1e-5)
-    # a deep one against draws of wide networks: nodes of two widths and two blocks below a sum
+
+
+@pytest.mark.slow
+def test_the_dual_kernel_of_nodes_of_two_widths_is_that_of_draws_of_wide_networks():
+    rows = np.random.default_rng(0).standard_normal((4, 3))
     skeleton = vb.Skeleton.from_text("inputs x0 x1 x2\nlayer g = tanh(x0 x1); h = relu(x2)\nlayer f = tanh(g h)")
     wide = {"g": vb.Layer(300, [vb.RandomFeatureBlock(300, kernel=vb.RBF(1.0))]), "h": vb.Layer(200)}
     layers = [wide, vb.Layer(1, prior=Normal(fan_in=True))]

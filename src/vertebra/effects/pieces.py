@@ -241,7 +241,7 @@ def _at_draws(sub, drawn, x, column):
 
 def _top_weights(network: Network, nodes: Sequence[int], block: int, column: int) -> Weights:
     """The top weights of some nodes: one after the other, or jointly where the layer is."""
-    top = network.stacks[-1]
+    top = network.parts[-1]
     q = cast(Gaussian, top.function.posterior)  # what is linear in V has no other
     mean = np.concatenate([np.asarray(top.mean_weights(), np.float64)[node, column] for node in nodes])
     if top.joint:

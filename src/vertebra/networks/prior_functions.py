@@ -60,9 +60,10 @@ def draw_prior(network: Network, *, key: PRNGKeyArray) -> Network:
     keys = jr.split(key, len(network.stacks))
     stacks = []
     for stack, stack_key in zip(network.stacks, keys, strict=True):
-        is_mixed = isinstance(stack, Mixed)
-        keys_of_parts = list(jr.split(stack_key, len(stack.parts)))
-        stacks.append(stack.changed(_draw_stack, keys_of_parts) if is_mixed else _draw_stack(stack, stack_key))
+        if isinstance(stack, Mixed):
+            stacks.append(stack.changed(_draw_stack, list(jr.split(stack_key, len(stack.parts)))))
+        else:
+            stacks.append(_draw_stack(stack, stack_key))
     return Network(network.skeleton, tuple(stacks))
 
 
