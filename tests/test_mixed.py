@@ -190,13 +190,13 @@ def test_the_dual_kernel_of_nodes_of_two_widths_is_that_of_draws_of_wide_network
     np.testing.assert_allclose(draws.T @ draws / len(draws), exact, atol=0.12 * float(exact.max()))
 
 
-def test_hyper_parameters_of_a_mapping_are_traced():
+def test_hyper_parameters_of_a_mapping_are_traced(key):
     def total(scale):
         names, scales = ("g0_1", "g1_1", "g2_1", "g3_1"), (scale, scale, 2.0, 2.0)
         layers = [{name: vb.Layer(1, prior=Normal(each)) for name, each in zip(names, scales, strict=True)}]
-        network = vb.build(vb.additive(4, clusters=[(0,), (1,), (2,), (3,)], depth=1), layers, key=jr.key(0))
+        network = vb.build(vb.additive(4, clusters=[(0,), (1,), (2,), (3,)], depth=1), layers, key=key)
         assert len(network.parts) == (3 if isinstance(scale, jax.core.Tracer) else 2)
-        return network.kl(key=jr.key(1))
+        return network.kl(key=key)
 
     np.testing.assert_allclose(jax.jit(total)(1.5), total(1.5), rtol=1e-5)
     assert abs(float(jax.jit(jax.grad(total))(1.5))) > 0.01

@@ -82,7 +82,12 @@ LayerOrLayers = Layer | Mapping[str, Layer]
 
 def layers_of(layer: LayerOrLayers) -> tuple[Layer, ...]:
     """The layers that stand on a layer of the skeleton: one, or one for each node."""
-    return tuple(layer.values()) if isinstance(layer, Mapping) else (layer,)
+    if not isinstance(layer, Mapping):
+        return (layer,)
+    for name, each in layer.items():
+        if not isinstance(each, Layer):
+            raise TypeError(f"A mapping must have a vb.Layer for each node, got {type(each).__name__} for {name!r}.")
+    return tuple(layer.values())
 
 
 def by_kind(layer: LayerOrLayers, nodes: Mapping[str, int]) -> list[tuple[Layer, tuple[int, ...]]]:
@@ -96,10 +101,6 @@ def by_kind(layer: LayerOrLayers, nodes: Mapping[str, int]) -> list[tuple[Layer,
         )
     kinds: list[tuple[Layer, list[int]]] = []
     for name, i in nodes.items():
-        if not isinstance(layer[name], Layer):
-            raise TypeError(
-                f"A mapping must have a vb.Layer for each node, got {type(layer[name]).__name__} for {name!r}."
-            )
         own = next((places for other, places in kinds if _same(other, layer[name])), None)
         if own is None:
             kinds.append((layer[name], [i]))
