@@ -18,7 +18,7 @@ STOREYS = {
     " profile survey parquet sample known passes streamed windows",
     "networks": (
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
-        "embeddings layer wiring stack network build schemes prior_functions"
+        "embeddings layer wiring layout stack mixed network build schemes prior_functions"
     ),
     "likelihoods": "quadrature densities quantiles likelihood continuous discrete survival gaussian_rows"
     " working_responses predictive",
