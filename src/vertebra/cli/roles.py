@@ -12,9 +12,10 @@ from jaxtyping import Bool, Float, Int
 
 from vertebra.cli.tablefile import Refused, listed, nearest, quoted
 from vertebra.tables.belonging import instants_of
-from vertebra.tables.column import FEATURE_TYPES, as_read, check_range, kind_of, target_fault, text_of
+from vertebra.tables.column import FEATURE_TYPES, as_read, check_range, kind_of, target_fault
 from vertebra.tables.schema import learn, opened, wanted_gaps
 from vertebra.tables.values import MISSING_WORDS, Level, with_gaps
+from vertebra.tables.written import text_of
 
 # Whole numbers of at most so many values, on so many rows, may stand for classes.
 FEW_VALUES, ROWS_FOR_HINT = 10, 100
@@ -158,7 +159,10 @@ def _number_or_text(value: str) -> str | float:
 def _seen(values: pd.Series, gaps: tuple[Level, ...]) -> str | None:
     """The kind of a column of text in files read some rows at a time, where text is levels unless it is said."""
     text = with_gaps(values, str(values.name), gaps).dropna()
-    if not len(text) or not isinstance(text.iloc[0], str) or text_of(text, str(values.name)).decimal != ".":
+    if not len(text) or not isinstance(text.iloc[0], str):
+        return None
+    found = text_of(text, str(values.name))
+    if found.decimal != "." or found.order:  # what a sample shows other rows may not
         return None
     kind = kind_of(text, str(values.name), False)
     return kind if kind in ("number", "datetime") else None
@@ -229,7 +233,8 @@ def target_of(
     columns = columns.loc[kept]
     for name in names:
         _check_finite(columns[name], f"the target {name!r}", where)
-    kinds = {name: kind_of(opened(columns[[name]]).columns[0], name, False) for name in names}
+    # text that is numbers, dates or truth values has been read as such: what is left is levels
+    kinds = {name: kind_of(opened(columns[[name]]).columns[0], name, False, reads_text=False) for name in names}
     for name, kind in kinds.items():
         if kind == "datetime":
             raise Refused(f"the target {name!r} holds dates: make it a number first, such as days since a date.")
@@ -268,7 +273,7 @@ def _task(columns: pd.DataFrame, kinds: list[str], task: str) -> tuple[bool, str
     if kinds[0] == "number":
         return (True, "two values") if n_values == 2 else (False, "numbers")
     if n_values > MOST_CLASSES:
-        odd = text_of(first, str(first.name)).odd
+        odd = text_of(first, str(first.name), limits=False).odd
         found = f"numbers, but for {odd!r}" if odd else f"text of {n_values} values, {_sample(first)} among them"
         raise Refused(f"the target {first.name!r} is {found}: make it numbers, or ask for --task classification.")
     return True, {"boolean": "booleans", "category": "text"}.get(kinds[0], "categories")
