@@ -77,6 +77,10 @@ def skeleton(
 
     >>> ax = vb.plot.skeleton(vb.additive(3, clusters=[(0, 1), (2,)], depth=2), layers=vb.random_features([3, 1]))
     """
+    if not isinstance(skeleton, Skeleton):
+        raise ValueError(
+            f"`skeleton` must be a skeleton, such as `vb.as_network(model).skeleton`, got {type(skeleton).__name__}."
+        )
     if layers is not None and len(layers) != skeleton.depth:
         raise ValueError(
             f"`layers` must have one entry per layer of the skeleton, {skeleton.depth}, got {len(layers)}."
