@@ -15,7 +15,7 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 STOREYS = {
     "machine": "threads devices memory checks control file claims checkpoint meeting cluster",
     "tables": "endings values written column delimited tablefile schema named belonging weighting folds encoding"
-    " profile survey parquet sample known passes streamed windows",
+    " profile survey parquet partitions sample known passes streamed windows",
     "networks": (
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
         "embeddings layer wiring stack network build schemes prior_functions"
@@ -33,7 +33,7 @@ STOREYS = {
     "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
     "pages": "words drawings whatif chartdata cases report",
-    "estimators": "estimator regressor classifier explanations additive skeleton loading",
+    "estimators": "partitioned estimator regressor classifier explanations additive skeleton loading",
     "cli": "tablefile terminal options roles answers folder holdout embedded fit predict ask look demo app __main__",
 }
 # Homes of public names at the top level: those of a storey's, and what is no part of the house.
