@@ -15,7 +15,7 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 STOREYS = {
     "machine": "threads devices memory checks control file claims checkpoint meeting cluster",
     "tables": "endings values written column delimited tablefile schema named belonging weighting folds encoding"
-    " profile survey parquet sample known passes streamed windows",
+    " profile survey parquet partitions sample known passes streamed windows",
     "networks": (
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
         "embeddings layer wiring layout stack mixed network build schemes prior_functions"
@@ -27,14 +27,14 @@ STOREYS = {
     " score_test triples choice jumps search linear copula joint sum_of_terms components splits block shapes latents"
     " roughness revision all_rows overconfidence together substitutes additive group_lasso",
     "effects": "words notebook grid effect pieces regression members decomposition ensemble posterior",
-    "models": "settings transform target rows conformal reading searched scores findings left_over diagnostics"
+    "models": "settings capacity transform target rows conformal reading searched scores findings left_over diagnostics"
     " dependence levels calibration remainder noise_choice evaluation refits flexible networks model given explanation"
     " summary conclusion scale_choice additive additive_fits skeleton",
     "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
     "pages": "words drawings whatif chartdata cases report",
-    "estimators": "shown estimator regressor classifier explanations additive skeleton loading",
-    "cli": "tablefile terminal options roles answers folder holdout embedded fit predict ask look demo app __main__",
+    "estimators": "shown partitioned estimator regressor classifier explanations additive skeleton loading",
+    "cli": "tablefile terminal options roles answers folder holdout embedded plan fit predict ask look demo app __main__",
 }
 # Homes of public names at the top level: those of a storey's, and what is no part of the house.
 FRONT = {"activations", "cluster", "distributions", "kernels", "schemes", "stream"}

@@ -94,7 +94,7 @@ def small(monkeypatch):
     monkeypatch.setattr(passes, "FEWEST", 1000)
     monkeypatch.setattr(passes, "MOST_SEARCHED", 1000)
     monkeypatch.setattr(parquet, "BATCH_ROWS", 250)
-    monkeypatch.setattr(passes, "CHUNK", 100)
+    monkeypatch.setattr(parquet, "CHUNK", 100)
 
 
 def test_the_schema_of_files_is_that_of_the_frame(folder, frame):
@@ -204,7 +204,7 @@ def test_a_source_may_be_a_file_a_folder_or_a_dataset(kind, folder, tmp_path, fr
         frame.to_parquet(source, row_group_size=500)
     else:
         source = folder if kind == "folder" else ds.dataset(folder, format="parquet")
-    assert parquet.is_stream(source)
+    assert parquet.is_files(source)
     table = parquet.as_parquet(source)
     assert table.n_rows == N
     read = [batch.frame(["size"])["size"].to_numpy() for batch in table.batches(["size"])]
@@ -542,7 +542,7 @@ def cut_off(folder, tmp_path_factory):
     """The checkpoint of a fit that was killed in the midst of its passes."""
     path = tmp_path_factory.mktemp("cut") / "state.vertebra"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vertebra.tables.passes.CHUNK", 64)
+        patch.setattr("vertebra.tables.parquet.CHUNK", 64)
         patch.setattr("vertebra.machine.checkpoint.EVERY", 0.0)
         patch.setattr(stream.StreamedRows, "read", _breaking(stream.StreamedRows.read, at=20))
         with pytest.raises(Killed):
@@ -582,7 +582,7 @@ def cut_off(folder, tmp_path_factory):
 def test_a_checkpoint_that_this_fit_would_not_have_kept_is_refused(
     folder, cut_off, tmp_path, monkeypatch, change, words
 ):
-    monkeypatch.setattr("vertebra.tables.passes.CHUNK", 64)
+    monkeypatch.setattr("vertebra.tables.parquet.CHUNK", 64)
     kind, header, arrays = copy.deepcopy(cut_off)
     change(header, arrays)
     path = tmp_path / "state.vertebra"

@@ -20,11 +20,12 @@ import pandas as pd
 from vertebra.estimators.estimator import Estimator
 from vertebra.files.outputs import predictions, term_columns, with_unread
 from vertebra.tables.parquet import Files, Parquet, ahead, as_parquet
+from vertebra.tables.partitions import Partitions
 from vertebra.tables.passes import Training
 from vertebra.tables.streamed import StreamedRows
 from vertebra.tables.windows import Windows
 
-__all__ = ["Parquet", "StreamedRows", "Training", "Windows", "eval_terms", "predict", "write"]
+__all__ = ["Parquet", "Partitions", "StreamedRows", "Training", "Windows", "eval_terms", "predict", "write"]
 
 
 def predict(

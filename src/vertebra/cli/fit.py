@@ -37,6 +37,7 @@ from vertebra.cli.options import (
     MonotoneOption,
     NoCasesOption,
     NoReportOption,
+    PlanOption,
     ProcessesOption,
     ProcessOption,
     QuietOption,
@@ -56,8 +57,10 @@ from vertebra.cli.options import (
     WeightOption,
     Weights,
     WeightsOption,
+    WorkersOption,
     format_of,
 )
+from vertebra.cli.plan import say_plan
 from vertebra.cli.tablefile import Frame, Refused, is_large, new_files, one_of, read_table, some_rows
 from vertebra.cli.terminal import (
     Explanations,
@@ -114,6 +117,8 @@ def fit(
     coordinator: CoordinatorOption = None,
     processes: ProcessesOption = None,
     process: ProcessOption = None,
+    plan: PlanOption = False,
+    workers: WorkersOption = None,
 ) -> None:
     """Fit a table; write the model, its effects and a report.
 
@@ -123,12 +128,23 @@ def fit(
     kill the same command goes on where it was (DIR/checkpoint.vertebra).
     """
     out = folder_of(table) if out is None else out
-    asked = Asked(**locals())
+    _run(Asked(**locals()))
+
+
+def _run(asked: "Asked") -> None:
+    """Fits and writes, or only says what it would take."""
+    if asked.plan:
+        form, n_beside = format_of(asked.sep, asked.encoding, asked.decimal, asked.sheet), _n_beside(asked)
+        say_plan(asked.table, form, n_beside, asked.memory, asked.workers, as_json=asked.as_json)
+        return
+    if asked.workers is not None:
+        raise Refused("--workers goes with --plan.")
     _check(asked)
-    names = [MODEL_NAME, EFFECTS_NAME, *([] if no_report else [REPORT_NAME])]
-    writes = coordinator is None or _join(coordinator, processes, process)
-    with new_files(out, names, force=force or not writes, is_shared=coordinator is not None) as files:
-        say = console(quiet or as_json)
+    names = [MODEL_NAME, EFFECTS_NAME, *([] if asked.no_report else [REPORT_NAME])]
+    is_shared = asked.coordinator is not None
+    writes = asked.coordinator is None or _join(asked.coordinator, asked.processes, asked.process)
+    with new_files(asked.out, names, force=asked.force or not writes, is_shared=is_shared) as files:
+        say = console(asked.quiet or asked.as_json)
         fitted = _fitted(asked, say)
         if fitted is None:
             return
@@ -174,6 +190,8 @@ class Asked:
     coordinator: str | None
     processes: int | None
     process: int | None
+    plan: bool
+    workers: int | None
 
     @property
     def is_streamed(self) -> bool:
@@ -188,6 +206,12 @@ class Fitted(NamedTuple):
     target: Target
     n_rows: int
     cases: CasesLike = None
+
+
+def _n_beside(asked: Asked) -> int:
+    """The columns that are no inputs."""
+    listed = [name for each in (asked.target or [], asked.drop or []) for text in each for name in text.split(",")]
+    return len({*listed, *filter(None, (asked.weight, asked.groups, asked.time))})
 
 
 def _check(asked: Asked) -> None:

@@ -157,6 +157,12 @@ NoReportOption = Annotated[bool, typer.Option("--no-report", help="Leave the rep
 NoCasesOption = Annotated[
     bool, typer.Option("--no-cases", help="Leave out of the report the few rows that it takes apart.")
 ]
+PlanOption = Annotated[
+    bool, typer.Option("--plan", help="Print what the fit would take, in seconds and memory, and fit nothing.")
+]
+WorkersOption = Annotated[
+    int | None, typer.Option(metavar="K", help="Cores that share the passes over all rows, for --plan.")
+]
 MemoryOption = Annotated[
     float | None,
     typer.Option(metavar="GIB", help="Read Parquet some rows at a time, within this; so are folders, big files."),

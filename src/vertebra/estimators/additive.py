@@ -70,8 +70,9 @@ class AdditiveRegressor(Regressor, _Additive):
     """Bayesian additive regression: f = Σ of functions of few inputs each, with known uncertainty.
 
     X is an array or a pandas, polars or Arrow frame with columns of any kind: numbers, booleans, text, categories,
-    dates, with gaps. y is (n,) or (n, targets). Or X is a Parquet file, a folder of them, a pyarrow dataset or a
-    `stream.Parquet`, which need not fit in memory, and y (as `sample_weight`) the name of a column.
+    dates, with gaps. y is (n,) or (n, targets). Or X is a Parquet file, a folder of them, a pyarrow dataset, a
+    `stream.Parquet` or a `dask.dataframe`, which need not fit in memory, and y (as `sample_weight`) the name of a
+    column.
 
     >>> data = vb.datasets.synthetic("f1", n=400)
     >>> model = vb.AdditiveRegressor(random_state=0).fit(data.x, data.y)

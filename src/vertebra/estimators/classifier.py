@@ -1,12 +1,16 @@
 """Classifiers: probabilities of classes."""
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 from sklearn.base import ClassifierMixin
 
+from vertebra.estimators import partitioned
 from vertebra.estimators.estimator import Estimator, Part
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.model import Shaped
+from vertebra.tables.partitions import is_dask
 from vertebra.tables.schema import TableLike, ValuesLike
 
 
@@ -15,14 +19,16 @@ class Classifier(ClassifierMixin, Estimator):
 
     classes_: np.ndarray = Part(lambda model: model.target.classes)  # type: ignore[assignment]
 
-    def predict_proba(self, X: TableLike) -> Float[np.ndarray, "n classes"]:
+    def predict_proba(self, X: TableLike) -> Any:
         """P(class | X), (n, classes): the uncertainty of f is averaged over.
+
+        Of a `dask.dataframe` a frame of Dask's, with a column for each class.
 
         >>> probability = model.predict_proba(data.x)
         >>> probability.shape, np.allclose(probability.sum(axis=1), 1.0)
         ((400, 2), True)
         """
-        return self._fitted().probabilities(X)
+        return partitioned.probabilities(self._fitted(), X) if is_dask(X) else self._fitted().probabilities(X)
 
     def predict_proba_interval(self, X: TableLike, level: float = 0.95) -> Float[np.ndarray, "n 2 classes"]:
         """Lower and upper limits of P(class | X), (n, 2, classes): how sure the model is of its probabilities.
@@ -45,12 +51,14 @@ class Classifier(ClassifierMixin, Estimator):
         """
         return self._fitted().f(X)
 
-    def predict(self, X: TableLike) -> np.ndarray:
-        """The most probable class.
+    def predict(self, X: TableLike) -> Any:
+        """The most probable class; of a `dask.dataframe` a series of Dask's.
 
         >>> bool(np.mean(model.predict(data.x) == (data.y > 14)) > 0.85)
         True
         """
+        if is_dask(X):
+            return partitioned.classes(self._fitted(), X)
         p = self.predict_proba(X)
         return self.classes_[np.argmax(p, axis=1)]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from vertebra.estimators import partitioned
 from vertebra.estimators.estimator import Estimator, Part
 from vertebra.estimators.shown import terms_of
 from vertebra.files.onnx import to_onnx
@@ -18,6 +19,7 @@ from vertebra.models.explanation import MeasureLike
 from vertebra.models.settings import TermLike
 from vertebra.pages.cases import CasesLike
 from vertebra.pages.report import write
+from vertebra.tables.partitions import is_dask
 from vertebra.tables.schema import TableLike, ValuesLike
 
 
@@ -188,13 +190,21 @@ class Explanations(Estimator):
 
     def eval_terms(
         self, X: TableLike, *, baseline: TableLike = None, output: int = 0, measure: MeasureLike = None
-    ) -> pd.DataFrame:
+    ) -> Any:
         """What each term adds to each prediction on the link scale; the columns, with `intercept`, sum to it.
+
+        Of a `dask.dataframe` a frame of Dask's, whose columns are named by text: `term:size × age`.
 
         >>> terms = model.eval_terms(data.x)
         >>> np.allclose(terms.sum(axis=1), model.predict_f(data.x)[0])
         True
         """
+        if is_dask(X):
+            if baseline is not None or measure is not None:
+                raise ValueError(
+                    "`baseline` and `measure` are for tables in memory: X.map_partitions asks part by part."
+                )
+            return partitioned.terms(self._fitted(), X, output)
         return explanation.eval_terms(self._fitted(), X, baseline=baseline, output=output, measure=measure)
 
     def explain(

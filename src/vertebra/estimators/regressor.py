@@ -1,16 +1,18 @@
 """Regressors: mean, spread, quantiles, draws and densities of y, in its units."""
 
 from collections.abc import Sequence
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 from jaxtyping import ArrayLike, Float
 from sklearn.base import RegressorMixin
 
+from vertebra.estimators import partitioned
 from vertebra.estimators.estimator import Estimator, Part
 from vertebra.machine.checks import seed_of
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.model import Shaped
+from vertebra.tables.partitions import DaskFrame, is_dask
 from vertebra.tables.schema import TableLike, ValuesLike
 
 
@@ -23,19 +25,25 @@ class Regressor(RegressorMixin, Estimator):
     likelihood_: str = Part(lambda model: model.noise)  # type: ignore[assignment]
 
     @overload
+    def predict(self, X: DaskFrame, return_std: bool = False) -> Any: ...
+    @overload
     def predict(self, X: TableLike, return_std: Literal[False] = False) -> Shaped: ...
     @overload
     def predict(self, X: TableLike, return_std: Literal[True]) -> tuple[Shaped, Shaped]: ...
     @overload
     def predict(self, X: TableLike, return_std: bool) -> Shaped | tuple[Shaped, Shaped]: ...
-    def predict(self, X: TableLike, return_std: bool = False) -> Shaped | tuple[Shaped, Shaped]:
+    def predict(self, X: TableLike, return_std: bool = False) -> Any:
         """The mean of y; with `return_std` also its sd, the noise and the uncertainty of f together.
+
+        Of a `dask.dataframe` series of Dask's, which nobody has worked out yet.
 
         >>> mean, sd = model.predict(data.x, return_std=True)
         >>> vb.metrics.rmse(data.y, mean) < 1.5, sd.shape
         (True, (400,))
         """
         model = self._fitted()
+        if is_dask(X):
+            return partitioned.numbers(model, X, with_sd=return_std)
         return model.mean_and_sd(X) if return_std else model.mean(X)
 
     def predict_f(self, X: TableLike) -> tuple[Shaped, Shaped]:
@@ -58,8 +66,10 @@ class Regressor(RegressorMixin, Estimator):
         """
         return self._fitted().uncertainty(X)
 
-    def predict_interval(self, X: TableLike, level: float = 0.95) -> Shaped:
+    def predict_interval(self, X: TableLike, level: float = 0.95) -> Any:
         """Lower and upper limits for y, (n, 2); (n, 2, targets) for several targets.
+
+        Of a `dask.dataframe` a frame of Dask's with the columns lower and upper.
 
         With `conformal=True` at fit, they hold with at least this probability whatever the distribution of y, as long
         as new rows come from where the old ones came from; and with these very rows set aside, nine times in ten.
@@ -68,7 +78,7 @@ class Regressor(RegressorMixin, Estimator):
         >>> 0.8 < vb.metrics.coverage(data.y, lower, upper) < 1.0
         True
         """
-        return self._fitted().interval(X, level)
+        return partitioned.limits(self._fitted(), X, level) if is_dask(X) else self._fitted().interval(X, level)
 
     def predict_quantiles(self, X: TableLike, q: ArrayLike | Sequence[float]) -> Shaped:
         """Quantiles of y, (n, len(q)); (n, len(q), targets) for several targets.

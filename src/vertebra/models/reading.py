@@ -29,10 +29,11 @@ from vertebra.tables.column import in_order
 from vertebra.tables.encoding import Encoding, encode, levels_left
 from vertebra.tables.known import Known
 from vertebra.tables.named import Taken, taken_apart
-from vertebra.tables.parquet import Files, Parquet, as_parquet, is_stream
+from vertebra.tables.parquet import Files, Parquet, as_parquet
+from vertebra.tables.partitions import DaskFrame, Partitions
 from vertebra.tables.passes import Training
 from vertebra.tables.schema import Schema, TableLike, ValuesLike, learn
-from vertebra.tables.streamed import StreamedRows
+from vertebra.tables.streamed import StreamedRows, is_stream
 from vertebra.tables.weighting import Weighting, Weights, weighting
 
 
@@ -186,9 +187,9 @@ def _in_memory(
 
 
 def _streamed(
-    settings: Settings, X: Parquet | Files, y: ValuesLike, sample_weight: ValuesLike
+    settings: Settings, X: Parquet | Partitions | DaskFrame | Files, y: ValuesLike, sample_weight: ValuesLike
 ) -> tuple[StreamedRows, Known]:
-    """A table in files, after the first pass over it."""
+    """A table in files, or in partitions, after the first pass over it."""
     targets = [y] if isinstance(y, str) else y
     if not isinstance(targets, list | tuple) or not all(isinstance(each, str) for each in targets):
         raise ValueError(f"`y` must name the target, a column of the files, got {type(y).__name__}.")
@@ -196,7 +197,12 @@ def _streamed(
         raise ValueError(f"`sample_weight` must name a column of the files, got {type(sample_weight).__name__}.")
     if settings.is_classifier and len(targets) > 1:
         raise ValueError(f"`y` must name one target for classes, got {len(targets)}.")
-    table = as_parquet(X)
+    table = Partitions(X) if isinstance(X, DaskFrame) else X if isinstance(X, Partitions) else as_parquet(X)
+    if isinstance(table, Partitions) and (settings.scheme != "auto" or settings.name.startswith("Skeleton")):
+        raise ValueError(
+            "A Dask frame is fitted in closed form, and networks are trained on minibatches of rows in files: "
+            "X.to_parquet(folder), then fit(folder, target)."
+        )
     n_processes = cluster.place()[1]
     if settings.time_budget is not None and n_processes > 1:
         raise ValueError("`time_budget` is for one process: several would not end together.")

@@ -4,11 +4,12 @@ What is chosen among rows goes by their numbers in the files, and so depends nei
 on which of them does.
 """
 
+import itertools
 import os
 import pathlib
 import queue
 import threading
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
@@ -16,6 +17,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from vertebra.machine import cluster
+from vertebra.machine.threads import CHUNK, Sums, added, cores
 from vertebra.tables.endings import is_table
 
 # Rows of a batch as they are read, eight chunks of work; and batches read ahead of it: one while another is worked on.
@@ -144,6 +146,36 @@ class Parquet:
                 yield Batch(first, rows)
                 first += len(rows)
 
+    @property
+    def n_parts(self) -> int:
+        """What processes can share: the row groups."""
+        return len(self.pieces)
+
+    def schema(self, columns: Sequence[str]) -> ArrowSchema:
+        """The types of columns, as pyarrow has them."""
+        return self.dataset.schema.empty_table().select(list(columns)).schema
+
+    def found(self, columns: Sequence[str], survey: Callable[[Iterator["Batch"]], T], join: Callable[[T, T], T]) -> T:
+        """What `survey` finds in the rows of this process, which are one part: nothing is to be joined."""
+        return survey(ahead(self.batches(columns)))
+
+    def total(
+        self,
+        columns: Sequence[str],
+        work: Callable[["Batch"], Sums],
+        *,
+        skipped: int = 0,
+        before: Sums | None = None,
+        after: Callable[[Sums, int], None] = lambda total, n_done: None,
+    ) -> Sums:
+        """Σ work(rows) over the rows of this process, but for chunks that are skipped: see `threads.added`."""
+        chunks = (part for batch in ahead(self.batches(columns)) for part in batch.parts(CHUNK))
+        return added(work, itertools.islice(chunks, skipped, None), cores(), before=before, after=after)
+
+    def some(self, columns: Sequence[str]) -> "Batch":
+        """A few of the rows, for what sums of them look like."""
+        return next(self.batches(columns)).part(0, 1)
+
     def about(self) -> dict[str, object]:
         """What tells this table from another one."""
         files = getattr(self.dataset, "files", [])
@@ -164,6 +196,11 @@ class Batch(NamedTuple):
     def part(self, start: int, stop: int) -> "Batch":
         return Batch(self.first + start, self.rows.slice(start, stop - start))
 
+    def parts(self, size: int) -> Iterator["Batch"]:
+        """The rows, so many at a time."""
+        for start in range(0, len(self.rows), size):
+            yield self.part(start, min(start + size, len(self.rows)))
+
     def frame(self, columns: Sequence[str]) -> ArrowTable:
         """Some columns, as a table."""
         import pyarrow as pa
@@ -171,8 +208,8 @@ class Batch(NamedTuple):
         return pa.Table.from_batches([self.rows.select(list(columns))])
 
 
-def is_stream(X: object) -> TypeGuard[Parquet | Files]:
-    """Whether a table is read some rows at a time: a `Parquet`, a path of such files, or a pyarrow dataset."""
+def is_files(X: object) -> TypeGuard[Parquet | Files]:
+    """Whether a table lies in files of Parquet: a `Parquet`, a path of such files, or a pyarrow dataset."""
     is_path = isinstance(X, str | os.PathLike) and not is_table(X)
     return is_path or isinstance(X, Parquet) or type(X).__module__.startswith("pyarrow._dataset")
 

@@ -3,7 +3,8 @@
 import functools
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,10 +12,11 @@ from jaxtyping import Float, Int
 from vertebra.machine import claims, cluster
 from vertebra.machine.checkpoint import Checkpoint, Entry
 from vertebra.machine.file import Record
-from vertebra.machine.threads import CHUNK, Sums, added, cores
+from vertebra.machine.threads import CHUNK, Sums
 from vertebra.tables.column import Column, codes_of, levels_of, read
 from vertebra.tables.known import Known, from_entry
-from vertebra.tables.parquet import CALIBRATED, FOLDED, SAMPLED, ArrowSchema, Batch, Parquet, ahead, uniform
+from vertebra.tables.parquet import CALIBRATED, FOLDED, SAMPLED, Batch, Parquet, uniform
+from vertebra.tables.partitions import Partitions
 from vertebra.tables.sample import Collected, Taken
 from vertebra.tables.schema import MissingLike, opened
 from vertebra.tables.survey import Facts, begin, with_rows
@@ -32,6 +34,22 @@ PROGRESS = 200
 CALIBRATION_ROWS, MOST_CALIBRATED = 20_000, 0.2
 
 
+class Seen(NamedTuple):
+    """What a first pass finds in some rows; what is found in others adds up with it."""
+
+    facts: list[Facts]
+    targets: list[Facts]
+    weights: Weights
+    sample: Collected
+    held: Collected  # rows set aside for conformal intervals
+
+    def merged(self, other: "Seen") -> "Seen":
+        both = (zip(self.facts, other.facts, strict=True), zip(self.targets, other.targets, strict=True))
+        facts, targets = ([one.merged(two) for one, two in pairs] for pairs in both)
+        sample, held = self.sample.merged(other.sample), self.held.merged(other.held)
+        return Seen(facts, targets, self.weights.merged(other.weights), sample, held)
+
+
 class Training:
     """A table as a fit reads it: which columns are inputs, targets and weights, and what is kept for a restart.
 
@@ -45,7 +63,7 @@ class Training:
 
     def __init__(
         self,
-        table: Parquet,
+        table: Parquet | Partitions,
         targets: Sequence[str],
         weight: str | None,
         *,
@@ -66,14 +84,21 @@ class Training:
         self.inputs = [name for name in table.columns if name not in {*targets, weight}]
         if not self.inputs:
             raise ValueError("The table must have a column beside the target.")
-        if (count := cluster.place()[1]) > len(table.pieces):
+        count = cluster.place()[1]
+        if count > 1 and isinstance(table, Partitions):
             raise ValueError(
-                f"The table must have a row group for every process, {count}, got {len(table.pieces)}: write it in "
+                f"A Dask frame is fitted by one process, which Dask's workers serve, got {count} processes."
+            )
+        if count > table.n_parts:
+            raise ValueError(
+                f"The table must have a row group for every process, {count}, got {table.n_parts}: write it in "
                 "smaller row groups."
             )
+        # what reading rows needs of the table, which stays here when they are read elsewhere
+        self.schema, self.n_rows, self.n_sampled = table.schema(self.used), table.n_rows, self._n_sampled()
         self.feature_types, self.missing_values, self.meant = feature_types, missing_values, weights
         self.scale = 1.0  # of the weights, once they have all been seen
-        self.report: Callable[[str], None] = lambda words: None
+        self.report: Callable[[str], None] = _unheard
         self._classes: Column | None = None
         self._n_passes = 0
 
@@ -85,22 +110,7 @@ class Training:
         """What the first pass finds, or what a run before this one had found."""
         if (known := self._surveyed()) is not None:
             return known
-        facts, targets = self._blank()
-        schema = self._schema()
-        sample = Collected(schema, SAMPLED, self.seed, self._n_sampled())
-        held = Collected(schema, CALIBRATED, self.seed, self.table.n_rows)
-        tallied, n_told = Weights(), 0
-        for batch in ahead(self.table.batches(self.used)):
-            if batch.first // (PROGRESS * CHUNK) > n_told:
-                n_told = batch.first // (PROGRESS * CHUNK)
-                self.report(f"pass 1: {batch.first:,} of {self.table.n_rows:,} rows")
-            own = self.fitted_weights(batch)
-            facts = with_rows(facts, batch.frame(self.inputs), own, batch.numbers)
-            targets = with_rows(targets, batch.frame(self.targets), own, batch.numbers)
-            tallied = tallied.merged(Weights.of(own))
-            sample.add(batch, own > 0)
-            if self.conformal:
-                held.add(batch, (self.weights(batch) > 0) & (own == 0))
+        facts, targets, tallied, sample, held = self.table.found(self.used, self.seen, Seen.merged)
         found = cluster.gathered_json([[each.to_json() for each in part] for part in (facts, targets)])
         facts, targets = ([_merged(each) for each in zip(*parts, strict=True)] for parts in zip(*found, strict=True))
         tallied = functools.reduce(Weights.merged, (Weights(*each) for each in cluster.gathered_json(tallied)))
@@ -109,6 +119,25 @@ class Training:
                 f"The table must have at least 2 rows with a target and a weight above 0, got {tallied.n}."
             )
         return self._weighed(facts, targets, tallied, sample.everywhere(), held.everywhere())
+
+    def seen(self, batches: Iterable[Batch]) -> Seen:
+        """What the first pass finds in some rows."""
+        (facts, targets), n_told = self._blank(), 0
+        sample = Collected(self.schema, SAMPLED, self.seed, self.n_sampled)
+        held = Collected(self.schema, CALIBRATED, self.seed, self.n_rows)
+        tallied = Weights()
+        for batch in batches:
+            if batch.first // (PROGRESS * CHUNK) > n_told:
+                n_told = batch.first // (PROGRESS * CHUNK)
+                self.report(f"pass 1: {batch.first:,} of {self.n_rows:,} rows")
+            own = self.fitted_weights(batch)
+            facts = with_rows(facts, batch.frame(self.inputs), own, batch.numbers)
+            targets = with_rows(targets, batch.frame(self.targets), own, batch.numbers)
+            tallied = tallied.merged(Weights.of(own))
+            sample.add(batch, own > 0)
+            if self.conformal:
+                held.add(batch, (self.weights(batch) > 0) & (own == 0))
+        return Seen(facts, targets, tallied, sample, held)
 
     def _weighed(self, facts: list[Facts], targets: list[Facts], tallied: Weights, sample: Taken, held: Taken) -> Known:
         """What was found, kept for a restart; from here on weights count rows."""
@@ -124,11 +153,6 @@ class Training:
         kinds = dict.fromkeys(self.targets, "category" if self.is_class else "number")
         return begin(self.inputs, self.feature_types, self.missing_values), begin(self.targets, kinds)
 
-    def _schema(self) -> ArrowSchema:
-        """The types of the columns in use, as pyarrow has them."""
-        schema = self.table.dataset.schema
-        return schema.empty_table().select(self.used).schema
-
     def _n_sampled(self) -> int:
         """How many rows are searched."""
         functions = 8.0 * N_FUNCTIONS * len(self.inputs)
@@ -139,7 +163,7 @@ class Training:
         weight = self.weights(batch)
         if not self.conformal:
             return weight
-        share = min(CALIBRATION_ROWS / self.table.n_rows, MOST_CALIBRATED)
+        share = min(CALIBRATION_ROWS / self.n_rows, MOST_CALIBRATED)
         return np.where(uniform(batch.numbers, CALIBRATED, self.seed) < share, 0.0, weight)
 
     def begin(self, basis: str) -> None:
@@ -164,7 +188,7 @@ class Training:
         if not all(cluster.gathered_json(entry is not None)) or kept is None or entry is None:
             return None
         try:
-            return self._weighed(*from_entry(entry, *self._blank(), self._schema(), self.table.n_rows))
+            return self._weighed(*from_entry(entry, *self._blank(), self.schema, self.n_rows))
         except (ValueError, OSError, MemoryError) as error:  # pyarrow's own are of these
             raise kept.bad(f"its survey is not one of these files ({error})") from error
 
@@ -198,15 +222,22 @@ class Training:
         """The folds of rows, chosen by a hash of their numbers."""
         return (uniform(numbers, FOLDED, self.seed) * n_folds).astype(int)
 
+    def __getstate__(self) -> dict[str, object]:
+        """What goes to a worker that reads some of the rows: not the table, and not what is kept or told here."""
+        return vars(self) | {"table": None, "checkpoint": None, "report": _unheard}
+
+    def _on(self, work: Callable[[Batch, Float[np.ndarray, " n"]], Sums], batch: Batch) -> Sums:
+        return work(batch, self.fitted_weights(batch))
+
     def total(self, work: Callable[[Batch, Float[np.ndarray, " n"]], Sums]) -> Sums:
         """Sums over all rows but those set aside, of all processes; `work` has some rows and their weights."""
         name, self._n_passes = f"pass {self._n_passes}", self._n_passes + 1
         entry = None if self.checkpoint is None else self.checkpoint.get(name)
-        sums = lambda batch: work(batch, self.fitted_weights(batch))  # noqa: E731
+        sums = functools.partial(self._on, work)
         before, skipped = [], 0
         if self.checkpoint is not None and entry is not None:
             # what some rows give tells the shapes
-            first = next(_small(self.table.batches(self.used)))
+            first = self.table.some(self.used)
             try:
                 before, skipped, is_done = _kept_sums(entry, [np.shape(each) for each in sums(first)])
             except ValueError as error:
@@ -221,10 +252,13 @@ class Training:
                 facts = {"position": skipped + n_done, "is_done": is_done}
                 self.checkpoint.put(name, facts, {str(k): each for k, each in enumerate(total)})
 
-        parts = itertools.islice(_small(ahead(self.table.batches(self.used))), skipped, None)
-        total = added(sums, parts, cores(), before=before, after=keep)
+        total = self.table.total(self.used, sums, skipped=skipped, before=before, after=keep)
         keep(total, 0, is_done=True)
         return cluster.summed(total)
+
+
+def _unheard(words: str) -> None:
+    """Where progress is not asked for."""
 
 
 def _kept_sums(entry: Entry, shapes: Sequence[tuple[int, ...]]) -> tuple[Sums, int, bool]:
@@ -239,10 +273,3 @@ def _kept_sums(entry: Entry, shapes: Sequence[tuple[int, ...]]) -> tuple[Sums, i
 def _merged(parts: Iterable[Record]) -> Facts:
     """The facts of one column from those of every process."""
     return functools.reduce(Facts.merged, map(Facts.from_json, parts))
-
-
-def _small(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Batches of the size that is worked on at once."""
-    for batch in batches:
-        for start in range(0, len(batch.rows), CHUNK):
-            yield batch.part(start, min(start + CHUNK, len(batch.rows)))

@@ -54,6 +54,13 @@ class Collected:
         if len(self.taken.numbers) > 2 * self.n_most:
             self.taken, self.limit = self._smallest(self.taken)
 
+    def merged(self, other: "Collected") -> "Collected":
+        """The rows of smallest hash of both."""
+        both = Collected(self.schema, self.purpose, self.seed, self.n_most)
+        both.taken, both.limit = self._smallest(self.taken.joined([other.taken]))
+        both.limit = min(both.limit, self.limit, other.limit)
+        return both
+
     def _smallest(self, taken: Taken) -> tuple[Taken, float]:
         """The rows of smallest hash, and the hash from which on rows are left out."""
         u = uniform(taken.numbers, self.purpose, self.seed)

@@ -1,6 +1,7 @@
 """All rows of a fit, read from files as the model reads them, of which a sample is in memory."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -8,7 +9,8 @@ from jaxtyping import Float, Int
 from vertebra.machine.threads import Sums
 from vertebra.tables.encoding import N_FOLDS, CrossFitted, Tally, cross_fit, tally
 from vertebra.tables.known import Known
-from vertebra.tables.parquet import Batch
+from vertebra.tables.parquet import Batch, Files, Parquet, is_files
+from vertebra.tables.partitions import DaskFrame, Partitions, is_dask
 from vertebra.tables.passes import Training
 from vertebra.tables.sample import Taken
 from vertebra.tables.schema import Schema
@@ -16,6 +18,11 @@ from vertebra.tables.schema import Schema
 Matrix = Float[np.ndarray, "n p"]
 Targets = Float[np.ndarray, "n k"]
 Vector = Float[np.ndarray, " n"]
+
+
+def is_stream(X: object) -> TypeGuard[Parquet | Partitions | DaskFrame | Files]:
+    """Whether a table is read some rows at a time: from files of Parquet, or the partitions of a Dask frame."""
+    return is_files(X) or is_dask(X) or isinstance(X, Partitions)
 
 
 class StreamedRows:

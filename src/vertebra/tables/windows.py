@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int
 from vertebra.machine import cluster
 from vertebra.machine.devices import from_parts
 from vertebra.machine.threads import Sums
-from vertebra.tables.parquet import ORDERED, Batch
+from vertebra.tables.parquet import ORDERED, Batch, Parquet
 from vertebra.tables.streamed import Matrix, StreamedRows, Targets, Vector
 
 # Shards of minibatches: as many processes can share them evenly. Bytes of a window of them: 64 MiB, a small part of a
@@ -45,7 +45,12 @@ class Windows:
         weight: Float[np.ndarray, " n"],
     ):
         self.stream, self.x, self.y, self.weight = stream, x, y, weight
-        self.table = stream.training.table
+        table = stream.training.table
+        if not isinstance(table, Parquet):
+            raise ValueError(
+                "Networks are trained on minibatches of rows in Parquet files: X.to_parquet(folder) first."
+            )
+        self.table = table
         self.n_rows, self.total = self.table.n_rows, stream.weight
         self.n_shards = min(N_SHARDS, 1 << (len(self.table.pieces).bit_length() - 1))
         if self.n_shards % (count := cluster.place()[1]):

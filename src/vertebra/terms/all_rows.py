@@ -76,16 +76,18 @@ class _Passes:
         return [self._rows_of(k, models, constants) for k in range(len(models))]
 
     def _rows_of(self, k: int, models: Sequence[Model | None], constants: np.ndarray) -> RowSums:
-        data, working = self.data, self.data.working
+        data, working, is_gaussian = self.data, self.data.working, self.data.is_gaussian
+        # who works out sums elsewhere needs none of the rows here
+        models = [None if is_gaussian or model is None else model._replace(rows=model.rows.alone()) for model in models]
 
         def respond(values, targets, weight):
-            if data.is_gaussian:
+            if is_gaussian:
                 return targets[:, k], weight
             f, variance = moments_at(models, np.tile(constants, (len(targets), 1)), values)
             response = working.of(targets, weight).responses(f, variance)[k]
             return response.z, response.w
 
-        known = None if data.is_gaussian else working.responses(*at_rows(data, models))[k].noise_variance
+        known = None if is_gaussian else working.responses(*at_rows(data, models))[k].noise_variance
         source = Streamed(data.systems, self.everything, respond)
         return RowSums(data.systems, source, known, data.chosen, blocks=self.basis.blocks, faint=self.faint[k])
 

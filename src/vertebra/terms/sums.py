@@ -86,6 +86,16 @@ class Everything(Protocol):
     def total(self, work: TableWork) -> Sums: ...
 
 
+class Elsewhere:
+    """Rows that sums were taken of and that are not here: what these say travels without them."""
+
+    def __init__(self, source: Source):
+        self.near, self.n_rows = source.near, source.n_rows
+
+    def total(self, work: Work) -> Sums:
+        raise RuntimeError("The rows of these sums are not here.")
+
+
 class HeldTable:
     """All rows, in memory."""
 
@@ -226,6 +236,12 @@ class RowSums:
         rows = copy.copy(self)
         rows._means, rows._crosses, rows._grams = {}, {}, {}
         rows._take(blocks, [one + share * (two - one) for one, two in zip(other._raw, self._raw, strict=True)])
+        return rows
+
+    def alone(self) -> "RowSums":
+        """The sums that there are, without the rows."""
+        rows = copy.copy(self)
+        rows.source, rows.tested = Elsewhere(self.source), {}
         return rows
 
     @property
