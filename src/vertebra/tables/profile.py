@@ -20,6 +20,8 @@ ROWS_FOR_BINS = 10_000
 SAME_LINE = 1e-9
 # So many rows to a value, on average, and the values are few.
 ROWS_PER_VALUE = 5
+# A number of so many values or fewer has a function of any shape, as levels have (terms/functions).
+FREE_VALUES = 32
 
 
 class Marginal(NamedTuple):
@@ -139,7 +141,8 @@ def copies_of(matrix: Float[np.ndarray, "n p"], n_levels: Sequence[int] | None =
     """The columns that say the same as one before them, gap for gap, and which that is.
 
     Numbers do if one is a line of the other, as degrees Celsius and Fahrenheit; levels if they are one-to-one, whatever
-    they are called; and levels and a number of few values, if these are one-to-one.
+    they are called; and levels and a number of few values, if these are one-to-one. Of more values a number has a
+    curve, and levels have any function: the numbers of patients are no copy of their ages.
     """
     has_levels = [bool(n_levels is not None and n_levels[i]) for i in range(matrix.shape[1])]
     by_ends: dict[tuple[int, int, int], list[int]] = {}
@@ -154,7 +157,7 @@ def copies_of(matrix: Float[np.ndarray, "n p"], n_levels: Sequence[int] | None =
                 alike.append(i)
         if same is None and any(has_levels):
             codes = _in_order_of_rows(column)
-            if has_levels[i] or codes.max(initial=0.0) + 1.0 <= len(codes) / ROWS_PER_VALUE:
+            if has_levels[i] or codes.max(initial=0.0) + 1.0 <= min(FREE_VALUES, len(codes) / ROWS_PER_VALUE):
                 same = by_codes.setdefault(codes.tobytes(), i)
                 # numbers that are one-to-one and on no line have curves of their own
                 same = same if has_levels[i] or has_levels[same] else None
