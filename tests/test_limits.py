@@ -407,6 +407,7 @@ SETTINGS = (
     r"\(0, 1\]",
     r"N\(0, 10²\)",
     r"from 0\.9 on",
+    r"Recorded with version .* -->",
 )
 
 
