@@ -243,7 +243,7 @@ class AdditiveFit:
             )
             before, after = _losses(found, searched), _losses(other, searched)
             gain = float(rows.weight @ (_left_out(other).log_prob(y) - _left_out(found).log_prob(y)).sum(axis=1))
-            is_mean = not is_off_centre(y, other.left_out[0], rows.weight)
+            is_mean = not is_off_centre(y, _left_out(other).mean(), rows.weight)
             if is_mean and gain >= LEAST_GAIN and np.all(after <= MUCH_WORSE[looked] * before):
                 words = LIKELIER[looked].format(gain / rows.weight.sum())
                 return new._replace(notes=[*new.notes, words]), other
