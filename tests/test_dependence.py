@@ -4,7 +4,7 @@ import pytest
 
 import vertebra as vb
 from vertebra.models.conformal import set_aside
-from vertebra.models.dependence import groups_seen, serial_correlation, within_groups
+from vertebra.models.dependence import copied_rows, groups_seen, serial_correlation, within_groups
 from vertebra.models.findings import Kind
 from vertebra.models.rows import canonical
 from vertebra.models.scores import Method
@@ -147,6 +147,26 @@ def test_rows_in_groups_and_rows_in_time_are_warned_of_and_clean_ones_are_not():
     for rows in (order, shuffled):
         model = vb.AdditiveRegressor(random_state=0, remainder=False, evaluation="left_out").fit(x[rows], y[rows])
         assert not kinds(model) & {Kind.GROUPS, Kind.TIME}
+
+
+def test_rows_that_are_there_twice_are_named_unless_the_table_has_few_cells(rng):
+    x, y = rng.random((60, 2)), rng.standard_normal((60, 1))
+    twice = canonical(np.tile(x, (2, 1)), np.tile(y, (2, 1)), np.ones(120))
+    (found,) = copied_rows(twice)
+    assert found.words.startswith("60 of 120 rows are equal to others")
+    assert found.quantity == 0.5
+    assert copied_rows(canonical(x, y, np.ones(60))) == []
+    # four cells, and rows that are said to belong together
+    assert copied_rows(canonical(x.round(), y.round(), np.ones(60))) == []
+    assert copied_rows(twice._replace(group=np.arange(120))) == []
+
+
+def test_weights_that_count_rows_are_no_copies(rng):
+    x, y = rng.random((60, 2)), rng.standard_normal(60)
+    model = vb.AdditiveRegressor(clusters=[(0,)], random_state=0, evaluation="left_out")
+    words = "rows are equal to others"
+    assert not any(words in each for each in model.fit(x, y, 2 + np.arange(60) % 2).diagnostics_.warnings)
+    assert any(words in each for each in model.fit(np.tile(x, (2, 1)), np.tile(y, 2)).diagnostics_.warnings)
 
 
 def test_serial_rows_are_seen_along_a_date_in_any_order():

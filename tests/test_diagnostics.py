@@ -13,6 +13,7 @@ from vertebra.models.diagnostics import (
     behind_flexible,
     coefficients,
     coverage,
+    few_rows,
     much_freedom,
     odd_noise,
     runaway,
@@ -98,6 +99,14 @@ def test_heavy_and_skewed_noise_is_named(draw, words):
         assert not found or any(each in found[0].words for each in words.split("|"))
 
 
+def test_noise_whose_tails_were_fitted_is_odd_only_if_it_leans():
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        assert odd_noise(rng.standard_t(2.0, (300, 1)), ["y"], knows_tails=True) == []
+        (found,) = odd_noise(rng.lognormal(size=(300, 1)) - np.exp(0.5), ["y"], knows_tails=True)
+        assert "is skewed" in found.words
+
+
 def test_too_few_rows_and_constants_say_nothing():
     away = np.ones((30, 1))
     assert uneven_noise(away, np.zeros((30, 2)), ["a", "b"], ["y"]) == []
@@ -161,6 +170,15 @@ def test_a_target_that_its_inputs_sum_to_and_too_few_rows_are_not_to_be_relied_o
     few = vb.AdditiveRegressor(random_state=0).fit([[0.0], [1.0], [2.5]], [1.0, 2.0, 2.5])
     assert any("3 rows are too few for any of these figures to be trusted." in each for each in few.diagnostics_.severe)
     assert "Not to be relied on" in few.diagnostics_.verdict
+
+
+def test_few_rows_for_each_input_are_said():
+    assert few_rows(200.0, 10) == []
+    (found,) = few_rows(100.0, 10)
+    assert (found.severity, found.quantity) == (WARNING, 10.0)
+    assert found.words.startswith("100 rows for 10 inputs, 10 for each: terms may be missed")
+    assert [each.severity for each in few_rows(19.0, 1)] == [SEVERE]
+    assert few_rows(30.0, 0) == []  # a network's
 
 
 def test_classes_that_an_input_tells_are_a_leak_and_it_is_named(rng):

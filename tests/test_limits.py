@@ -129,7 +129,13 @@ def recorded():
 # What the page says with results in it: words, and where each number is. "terms" are inputs and interactions together.
 QUOTES = (
     ("RMSE of f is {:.2f} without correlation and {:.2f} at 0.99", "correlated@0 rmse", "correlated@0.99 rmse"),
-    ("95 % intervals of new y cover {:.2f}", "correlated@0.99 coverage y"),
+    (
+        "95 % intervals of new y cover {:.2f}, those of f {:.2f} at 0.95 and {:.2f} at 0.99",
+        "correlated@0.99 coverage y",
+        "correlated@0.95 coverage f",
+        "correlated@0.99 coverage f",
+    ),
+    ("warns in {:.0%} of fits at 0.8 and {:.0%} at 0.9", "correlated@0.8 warned", "correlated@0.9 warned"),
     (
         "At 0.95, {:.2f} of the five inputs and {:.2f} of the one interaction are missed, at 0.99 {:.2f} and {:.2f}",
         "correlated@0.95 missed inputs",
@@ -203,9 +209,9 @@ QUOTES = (
     ),
     ("those of new y still cover {:.2f} and {:.2f}", "rows@100 coverage y", "rows@50 coverage y"),
     (
-        "in {:.0%} of fits with 50 rows and {:.0%} with 100",
-        "rows@50 warned linear",
-        "rows@100 warned linear",
+        "{:.0%} of fits warn with 50 rows and {:.0%} with 100",
+        "rows@50 warned",
+        "rows@100 warned",
     ),
     (
         "RMSE becomes {:.2f} with 50 rows and {:.2f} with 100, coverage of f {:.2f} and {:.2f}",
@@ -282,6 +288,7 @@ QUOTES = (
         "threefold@0.15 missed interactions",
     ),
     ("where intervals of f cover {:.2f}", "threefold@0.15 coverage f"),
+    ("{:.0%} of fits do at 0.2", "threefold@0.2 warned"),
     ("were added in {:.0%} of fits at a strength of 2", "fourfold@2 remainder"),
     (
         "RMSE of f is {:.2f} at 0.5 and {:.2f} at 2, coverage {:.2f} and {:.2f}",
@@ -296,14 +303,10 @@ QUOTES = (
         "fourfold@2 false interactions",
     ),
     (
-        "a share of {:.2f} and {:.2f} of those reported",
-        "fourfold@1 false share interactions",
-        "fourfold@2 false share interactions",
-    ),
-    (
-        "uneven noise in {:.0%} of fits at 1, {:.0%} at 2",
-        "fourfold@1 warned uneven",
-        "fourfold@2 warned uneven",
+        "Diagnostics warn in {:.0%} of fits at 0.2, {:.0%} at 0.5, {:.0%} at 1",
+        "fourfold@0.2 warned",
+        "fourfold@0.5 warned",
+        "fourfold@1 warned",
     ),
     (
         "RMSE of f is {:.2f} where a step takes half the range and {:.2f} where it is a jump",
@@ -349,7 +352,12 @@ QUOTES = (
         "groups@0.6 rmse y stated",
         "groups@0.6 rmse y",
     ),
-    ("{:.0%} of fits warn with 60 %", "groups@0.6 warned"),
+    (
+        "{:.0%} of fits warn with 10 %, {:.0%} with 30 %, {:.0%} with 60 %",
+        "groups@0.1 warned",
+        "groups@0.3 warned",
+        "groups@0.6 warned",
+    ),
     (
         "{:.2f} false terms, bands {:.2f}, RMSE of y in new groups {:.2f}",
         "groups@0.6 false terms/group",
@@ -398,7 +406,8 @@ SETTINGS = (
     r"95 %",
     r"\(0, 1\]",
     r"N\(0, 10²\)",
-    r"where 0\.05 was asked for",
+    r"from 0\.9 on",
+    r"Recorded with version .* -->",
 )
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import vertebra as vb
+from vertebra.models.noise_choice import is_off_centre
 
 
 def table(noise, seed, n=500):
@@ -43,6 +44,17 @@ def test_skew_noise_is_not_taken_for_symmetric_heavy_tails():
         x, _, y = table("skew", seed)
         model = vb.AdditiveRegressor(remainder=False, random_state=0, evaluation="left_out").fit(x, y)
         assert model.model_.noise != "student_t"
+
+
+def test_predictions_that_miss_rows_to_one_side_are_off_centre(rng):
+    """By three standard errors of the mean, which are 3/√400 of the sd: 0.15."""
+    y, weight = rng.standard_normal((400, 2)), np.ones(400)
+    y -= y.mean(axis=0)
+    assert not is_off_centre(y, np.array([0.1, -0.1]) + np.zeros_like(y), weight)
+    assert is_off_centre(y, np.array([0.0, -0.2]) + np.zeros_like(y), weight)
+    # a row that counts for nothing says nothing
+    y[0], weight[0] = 1e6, 0.0
+    assert not is_off_centre(y, np.zeros_like(y), weight)
 
 
 def test_intervals_of_f_hold_with_heavy_tails():

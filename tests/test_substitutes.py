@@ -74,6 +74,14 @@ def test_levels_that_are_one_to_one_are_copies_whatever_they_are_called():
     assert copies_of(matrix) == {4: 0, 5: 0}
 
 
+def test_a_number_of_many_values_is_no_copy_of_its_levels():
+    """Fifty groups of rows with an input of their own: curves of the input are not all that groups may differ by."""
+    group = np.repeat(np.arange(50.0), 10)
+    age = np.random.default_rng(0).random(50)[group.astype(int)]
+    assert copies_of(np.stack([age, group], axis=1), [0, 50]) == {}
+    assert copies_of(np.stack([age, group], axis=1)[:320], [0, 32]) == {1: 0}
+
+
 def test_numbers_on_a_line_are_copies_and_others_are_not():
     rng = np.random.default_rng(0)
     celsius = rng.normal(20.0, 5.0, 300)

@@ -33,6 +33,7 @@ from vertebra.models.noise_choice import (
     LIKELIER,
     MUCH_WORSE,
     Noise,
+    is_off_centre,
     likely_noises,
     noise_of,
     noisier_at_gaps,
@@ -242,7 +243,8 @@ class AdditiveFit:
             )
             before, after = _losses(found, searched), _losses(other, searched)
             gain = float(rows.weight @ (_left_out(other).log_prob(y) - _left_out(found).log_prob(y)).sum(axis=1))
-            if gain >= LEAST_GAIN and np.all(after <= MUCH_WORSE[looked] * before):
+            is_mean = not is_off_centre(y, _left_out(other).mean(), rows.weight)
+            if is_mean and gain >= LEAST_GAIN and np.all(after <= MUCH_WORSE[looked] * before):
                 words = LIKELIER[looked].format(gain / rows.weight.sum())
                 return new._replace(notes=[*new.notes, words]), other
         return old

@@ -11,7 +11,7 @@ from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.control import Ended
 from vertebra.models.conformal import in_order
-from vertebra.models.dependence import dependence, in_groups, said_of_rows
+from vertebra.models.dependence import copied_rows, dependence, in_groups, said_of_rows
 from vertebra.models.diagnostics import (
     Beside,
     behind_flexible,
@@ -108,10 +108,12 @@ def conclude(settings: Settings, read: Read, outcome: Outcome) -> Model:
         evaluation = model.evaluation_of(tested.method, tested.predictive, seen, tested.linear)
         model, figures = model.replace(evaluation=evaluation), dict(evaluation.scores["model"])
         findings += _on_accuracy(settings, read, outcome, tested, evaluation)
+        away, targets = _residuals(outcome.left_out, rows, read.target), read.target.names
         if model.noise == "gaussian":
-            away, targets = outcome.left_out.away(read.target.standard(rows.y)), read.target.names
             findings += uneven_noise(away, rows.matrix, read.names, targets) + odd_noise(away, targets)
-        away = _residuals(outcome.left_out, rows, read.target)
+        elif model.noise in ("student_t", "heteroscedastic"):
+            # both are even to either side: of skewed noise their middle is not the mean
+            findings += odd_noise(away, targets, knows_tails=True)
         findings += dependence(away, rows, read.schema)
         if outcome.found is not None:
             findings += left_over(away, rows.matrix, read.n_levels, read.names, _acting(read, outcome))
@@ -120,8 +122,11 @@ def conclude(settings: Settings, read: Read, outcome: Outcome) -> Model:
             findings += in_groups(_residuals(grouped.predictive, some, read.target), rows, grouped.places, read.names)
         if outcome.posterior.terms is not None:
             findings += much_freedom(float(rows.weight.sum()), coefficients(outcome.left_out, rows.weight))
+    if read.weight <= read.meant.n_rows * (1.0 + 1e-9):  # no weights that count equal rows
+        findings += copied_rows(rows)
     findings += said_of_rows(rows) + _out_of_sense(outcome, read.names)
-    findings += few_rows(read.weight) + few_events(profiled.targets[0].shares * read.weight, n_classes, read.names)
+    findings += few_rows(read.weight, 0 if outcome.found is None else len(read.names))
+    findings += few_events(profiled.targets[0].shares * read.weight, n_classes, read.names)
     read.finish()
     return model.replace(diagnostics=Diagnostics(tuple(findings), figures, outcome.ended))
 

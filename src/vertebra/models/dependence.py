@@ -11,6 +11,7 @@ from scipy.stats import rankdata
 
 from vertebra.models.findings import Finding, Kind, Severity
 from vertebra.models.rows import Rows
+from vertebra.tables.folds import are_copies, runs_of
 from vertebra.tables.schema import Schema
 
 # Neighbours go together by so many standard errors: in 6 of 100,000 orders by chance. And so many rows are needed.
@@ -26,6 +27,8 @@ LEAST_CORRELATION = 0.1
 # Of two inputs that rows of a group share, rows equal in one are equal in the other in this share, and so many times as
 # often as any two rows are. Inputs of fewer values are shared by many rows anyway. Round numbers.
 TOGETHER, OFTENER, FEWEST_VALUES = 0.3, 5.0, 5
+# So large a share of all rows must be copies of others before it is said. A round number.
+COPIED = 0.05
 # Inputs that are looked at, and named.
 MOST_LOOKED_AT, MOST_NAMED = 30, 4
 
@@ -48,6 +51,23 @@ def said_of_rows(rows: Rows) -> list[Finding]:
         words = "rows follow each other in time, as was said: accuracy is that of later rows."
         found.append(Finding(Kind.TIME, Severity.NOTE, words))
     return found
+
+
+def copied_rows(rows: Rows) -> list[Finding]:
+    """Whether many rows are equal to others in all inputs and targets, where nobody said that they belong together."""
+    if rows.group is not None:
+        return []
+    _, place = runs_of(rows.matrix, rows.y)
+    n = int(np.sum((place > 0) & are_copies(rows.matrix, rows.y)))
+    if n < COPIED * len(place):
+        return []
+    words = (
+        f"{n:,} of {len(place):,} rows are equal to others, in all inputs and in the target: if they are copies, noise "
+        "looks smaller than it is, intervals are too narrow, and terms may be false."
+    )
+    return [
+        Finding(Kind.GROUPS, Severity.WARNING, words, n / len(place), "Leave copies out, or name them by `groups`.")
+    ]
 
 
 def dependence(away: Float[np.ndarray, "n k"], rows: Rows, schema: Schema) -> list[Finding]:

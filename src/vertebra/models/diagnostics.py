@@ -61,6 +61,9 @@ ROWS_OF_A_CLASS = 5.0
 MOST_LOG_ODDS = 20.0
 # Of fewer rows nothing can be sound: two of them hold an interval of 95 % by chance alone. A round number.
 FEWEST_ROWS = 20
+# Rows for each input up to which a warning says that terms are missed and intervals of f too narrow: of f1 they cover
+# 0.67 with 5 rows for each, 0.84 with 10, 0.98 with 20 (docs/limits.md).
+ROWS_PER_INPUT = 10.0
 
 
 def concurvity(
@@ -274,12 +277,19 @@ def _leak(what: str, figure: str, value: float, strongest: Sequence[str]) -> Fin
     return Finding(Kind.LEAK, Severity.SEVERE, words, value, "Then leave it out.")
 
 
-def few_rows(n: float) -> list[Finding]:
-    """Where so few rows were fitted that no figure of the fit can be trusted."""
-    if n >= FEWEST_ROWS:
+def few_rows(n: float, n_inputs: int) -> list[Finding]:
+    """Where so few rows were fitted that no figure of the fit can be trusted, or that terms may well be missed."""
+    if n < FEWEST_ROWS:
+        words = f"{n:.0f} rows are too few for any of these figures to be trusted."
+        return [Finding(Kind.FEW_ROWS, Severity.SEVERE, words, float(n), f"Give at least {FEWEST_ROWS}.")]
+    each = n / max(n_inputs, 1)
+    if each > ROWS_PER_INPUT:
         return []
-    words = f"{n:.0f} rows are too few for any of these figures to be trusted."
-    return [Finding(Kind.FEW_ROWS, Severity.SEVERE, words, float(n), f"Give at least {FEWEST_ROWS}.")]
+    words = (
+        f"{n:,.0f} rows for {n_inputs} inputs, {each:.2g} for each: terms may be missed, and intervals of f, which are "
+        "of the terms that were found, too narrow."
+    )
+    return [Finding(Kind.FEW_ROWS, Severity.WARNING, words, each, "Give more rows, or fewer inputs.")]
 
 
 def few_events(counts: Float[np.ndarray, " classes"], n_classes: int, names: Sequence[str]) -> list[Finding]:
@@ -383,8 +393,8 @@ def _goes_with(values: Float[np.ndarray, " n"], distance: Float[np.ndarray, " n"
     return largest
 
 
-def odd_noise(away: Float[np.ndarray, "n k"], targets: Sequence[str]) -> list[Finding]:
-    """Where noise that was taken for normal has heavy tails, or is skewed, by Hogg's ratios of means of outer rows."""
+def odd_noise(away: Float[np.ndarray, "n k"], targets: Sequence[str], *, knows_tails: bool = False) -> list[Finding]:
+    """Where noise has heavy tails, unless they were fitted, or is skewed, by Hogg's ratios of means of outer rows."""
     found: list[Finding] = []
     n = len(away)
     if n < ROWS_FOR_TAILS:
@@ -402,14 +412,14 @@ def odd_noise(away: Float[np.ndarray, "n k"], targets: Sequence[str]) -> list[Fi
         low, middle, high = np.quantile(own, [0.1, 0.5, 0.9])
         lean = float(np.log(max(high - middle, 1e-300) / max(middle - low, 1e-300))) * np.sign(skew)
         is_heavy = tails - HOGG > limit
-        if abs(skew) > limit and (lean > LEAN / math.sqrt(n) or not is_heavy):
+        if abs(skew) > limit and (lean > LEAN / math.sqrt(n) or not (is_heavy or knows_tails)):
             side = "upwards" if skew > 0.0 else "downwards"
             times = math.exp(abs(skew))
             words = f"the noise{whose} is skewed: rows reach {times:.1f} times as far {side} as the other way."
             advice = 'Try `target_transform="auto"` where the target is positive, or `conformal=True`.'
             advice = advice if skew > 0.0 else "Try `conformal=True`."
             found.append(Finding(Kind.TAILS, Severity.WARNING, words, skew, advice))
-        elif is_heavy:
+        elif is_heavy and not knows_tails:
             words = (
                 f"the noise{whose} has heavy tails: the outer rows are {tails / HOGG:.2f} times as far away as those "
                 "of normal noise."

@@ -22,6 +22,8 @@ SAME_LINE = 1e-9
 ROWS_PER_VALUE = 5
 # Two numbers of fewer distinct values may rise together by chance: of so many they do in one of two million tables.
 FEWEST_TO_RISE = 10
+# A number of so many values or fewer has a function of any shape, as levels have (terms/functions).
+FREE_VALUES = 32
 
 
 class Marginal(NamedTuple):
@@ -145,6 +147,7 @@ def copies_of(
     Numbers do if one is a line of the other, as degrees Celsius and Fahrenheit, or, unless they are to be `on_lines`,
     rises or falls with it throughout, as an income and its logarithm: a curve of one is a curve of the other. Levels
     do if they are one-to-one, whatever they are called; and levels and a number of few values, if these are one-to-one.
+    Of more values a number has a curve, and levels any function: the numbers of patients are no copy of their ages.
     """
 
     def is_same(i: int, j: int) -> bool:
@@ -163,7 +166,7 @@ def copies_of(
                 alike.append(i)
         if same is None and any(has_levels):
             codes = _in_order_of_rows(column)
-            if has_levels[i] or codes.max(initial=0.0) + 1.0 <= len(codes) / ROWS_PER_VALUE:
+            if has_levels[i] or codes.max(initial=0.0) + 1.0 <= min(FREE_VALUES, len(codes) / ROWS_PER_VALUE):
                 same = by_codes.setdefault(codes.tobytes(), i)
                 # numbers that are one-to-one and do not rise together have curves of their own
                 same = same if has_levels[i] or has_levels[same] else None
