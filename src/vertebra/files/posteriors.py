@@ -86,6 +86,8 @@ def posterior_from(
     is_ordered: Sequence[bool],
     n_latent: int,
     kinds: Sequence[str],
+    *,
+    per_target: int,
 ) -> tuple[TermsPosterior | NetworkPosterior | EnsemblePosterior, Encoding]:
     """The posterior, of as many outputs as the likelihood has latent functions, and how rows become what it reads."""
     if not isinstance(value, dict):
@@ -100,16 +102,17 @@ def posterior_from(
     left = [system.n_levels for system in terms.terms.basis.systems]
     encoded = [n > 0 and not own for n, own in zip(n_levels, left, strict=True)]
     encoding = encoding_from(arrays, n_levels, is_ordered, encoded=encoded, fill=False, place="")
-    return (_hybrid_in(parts, arrays, terms, left, n_latent) if parts else terms), encoding
+    return (_hybrid_in(parts, arrays, terms, left, n_latent, per_target) if parts else terms), encoding
 
 
 def _hybrid_in(
-    value: Record, arrays: Arrays, terms: TermsPosterior, n_levels: Sequence[int], n_outputs: int
+    value: Record, arrays: Arrays, terms: TermsPosterior, n_levels: Sequence[int], n_outputs: int, per_target: int
 ) -> TermsPosterior:
     p = len(n_levels)
     ordered = [claims.flag(each, "is_ordered") for each in claims.listed(value["is_ordered"], "is_ordered", p)]
     claims.demand(not any(ordered), "the remainder's is_ordered", "all false", ordered)
-    networks = networks_from(value["networks"], arrays, p, n_outputs)
+    # of several latent functions of a target networks say the first, its mean
+    networks = networks_from(value["networks"], arrays, p, n_outputs // per_target)
     if not isinstance(networks, EnsemblePosterior):
         raise ValueError(f"the remainder must be of an ensemble, got {repr(value['networks'])[:100]}")
     encoded = [n > 0 for n in n_levels]

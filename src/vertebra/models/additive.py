@@ -8,25 +8,23 @@ import numpy as np
 from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
-from vertebra.effects.decomposition import N_DRAWS
-from vertebra.effects.ensemble import Remainder
 from vertebra.effects.posterior import NetworkPosterior, TermsPosterior
-from vertebra.likelihoods import Gaussian, Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.likelihoods.working_responses import Plain
 from vertebra.machine.control import Control
 from vertebra.machine.memory import check_memory
 from vertebra.machine.threads import cores
-from vertebra.models.calibration import noise
+from vertebra.models.beside import Terms, added, said_of, would_add
 from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.dependence import groups_seen
 from vertebra.models.diagnostics import concurvity, cut_short, equal_inputs, marked_gaps, open_choices
 from vertebra.models.evaluation import cross_fitted, folds_for, losses, losses_of_logits
-from vertebra.models.findings import Finding, Kind, Severity, notes
+from vertebra.models.findings import Finding, Kind, notes
 from vertebra.models.given import clusters_given, shapes_given
 from vertebra.models.levels import levels_together
 from vertebra.models.model import Found, Model
-from vertebra.models.networks import SCHEMES, Shape, ensemble_of, train, training
+from vertebra.models.networks import SCHEMES, Shape, train, training
 from vertebra.models.noise_choice import (
     AT_GAPS,
     LEAST_GAIN,
@@ -40,13 +38,12 @@ from vertebra.models.noise_choice import (
 )
 from vertebra.models.reading import Encoded, Read, Targets, encoded
 from vertebra.models.refits import EVALUATIONS, Refit, Refits, plan, plan_of_groups
-from vertebra.models.remainder import blend, is_something_left
 from vertebra.models.rows import marginal_rows, rows_together
 from vertebra.models.scores import Method
 from vertebra.models.searched import Searched
 from vertebra.models.settings import Settings
 from vertebra.networks import schemes
-from vertebra.networks.skeleton import additive, chain
+from vertebra.networks.skeleton import additive
 from vertebra.tables.encoding import MOST_LEVELS
 from vertebra.tables.passes import MOST_SEARCHED, N_FUNCTIONS
 from vertebra.tables.profile import copies_of
@@ -74,6 +71,7 @@ class AdditiveFit:
         if settings.evaluation == "folds" and read.stream is not None:
             raise ValueError('`evaluation="folds"` is for tables in memory: of files each row is left out in turn.')
         self.shapes = shapes_given(settings, read)
+        self.looks, self.is_noise_open = True, False  # whether another noise waits for what networks learn
         self.given = settings.start if settings.clusters is None else clusters_given(settings.clusters, read.names)
 
     def fit(self) -> Model:
@@ -89,8 +87,14 @@ class AdditiveFit:
             outcome = self._outcome(found, coded, searched, linear, noise)
             if self.settings.scheme != "auto" and found.clusters:
                 outcome = self._with_network(outcome, found, noise.likelihood, control)
-            elif self.settings.clusters is None and self._may_remain and not control.enough():
-                outcome = self._with_remainder(outcome, found, searched, control)
+            elif self.settings.clusters is None and not self.shapes and not control.enough():
+                outcome = self._with_remainder(outcome, found, searched, noise, control)
+                if self.is_noise_open and outcome.posterior.remainder is None and not control.enough():
+                    # what seemed to be left was noise, which is not even
+                    self.is_noise_open, self.looks = False, False
+                    found, linear, noise, mains = self._terms(searched, within, control)
+                    found = found.described()
+                    outcome = self._outcome(found, coded, searched, linear, noise)
             given: Any = dict(noise=noise, within=within, mains=mains)
             outcome = self._tested(outcome, self._refits(outcome, found, searched, control, seconds, **given))
         findings = [*outcome.findings, *self._findings(outcome, found, control)]
@@ -224,7 +228,10 @@ class AdditiveFit:
         if is_bent and self.shapes:  # the mean of y is to rise with f, whatever the noise
             return []
         looked = likely_noises(found, x, y, rows.weight, n_levels, has_mean=is_bent)
-        return [] if looked and self._may_remain and self._is_something_left(searched, found) else looked
+        if looked and self._may_remain and self.looks:
+            # networks may learn what looks like noise
+            self.is_noise_open = self._for_networks(found, searched).is_something_left(self.seed)
+        return [] if self.is_noise_open else looked
 
     def _likelier(
         self, searched: Searched, old: tuple[Noise, Additive], within: list[Term] | None, control: Control
@@ -246,11 +253,6 @@ class AdditiveFit:
                 words = LIKELIER[looked].format(gain / rows.weight.sum())
                 return new._replace(notes=[*new.notes, words]), other
         return old
-
-    def _is_something_left(self, searched: Searched, found: Additive) -> bool:
-        """Whether networks, which know of Gaussian noise alone, could learn something of what the terms leave."""
-        _, inputs = searched.for_networks(self.seed)
-        return is_something_left(inputs, searched.y - found.left_out[0], searched.weight)
 
     def _not_behind(
         self,
@@ -348,45 +350,32 @@ class AdditiveFit:
             left_out=None,
         )
 
-    def _with_remainder(self, outcome: Outcome, found: Additive, searched: Searched, control: Control) -> Outcome:
-        """What the terms leave out besides, if there is anything that networks can learn."""
-        if self.n_classes or type(outcome.likelihood) is not Gaussian:
-            return outcome
+    def _with_remainder(
+        self, outcome: Outcome, found: Additive, searched: Searched, noise: Noise, control: Control
+    ) -> Outcome:
+        """What the terms leave out besides, if networks can learn it; where it is not asked for, what it is worth."""
+        terms = self._for_networks(found, searched)
         control.report("looking at what the terms leave")
-        x, y, rows, *_ = searched
-        encoding, inputs = searched.for_networks(self.seed)
-        if not is_something_left(inputs, y - found.left_out[0], rows.weight):
+        if searched.rows.group is not None or not terms.is_something_left(self.seed):
             return outcome
-        usual = SCHEMES["deep_ensemble"]
-        widths = (*usual["widths"], y.shape[1])
-        skeleton = chain(inputs.shape[1], len(widths), activation=usual["activation"])
-        shape = Shape("deep_ensemble", skeleton, widths)
-        given: Any = Gaussian(), inputs, y, rows.weight, control
-        fitted = train(self.settings, shape, *given, n_steps=None)
-        networks, said = ensemble_of(fitted, shape, self.seed, inputs, y, rows.weight)
-        both = blend(found.left_out, said, y, rows.weight, n_draws=N_DRAWS)
-        if both is None:
+        control.report("rows left out speak for networks over all inputs")
+        is_plain = noise.of is Plain and self.read.target.transform is None and self.settings.likelihood == "auto"
+        kinds = ("gaussian", "student_t") if is_plain else ("gaussian",)
+        new = added(self.settings, terms, control, kinds=kinds, is_trial=not self._may_remain)
+        if new is None:
             return outcome
-        new: Any = noise(both.said, y, rows.weight, kinds=("gaussian",))
-        # targets without a remainder keep what they had
-        likelihood = Gaussian(np.where(both.share > 0.0, new.scale, np.sqrt(found.noise)))
-        about = both.share, both.sizes, both.probability, np.any(np.isnan(x), axis=0)
+        if not self._may_remain:
+            return outcome._replace(findings=[*outcome.findings, *would_add(new)])
         return outcome._replace(
-            posterior=TermsPosterior(found.terms, self.seed, Remainder(networks, encoding, *about)),
-            likelihood=likelihood,
-            left_out=Predictive(likelihood, both.said.mean, both.said.variance + both.said.fewer),
+            posterior=TermsPosterior(found.terms, self.seed, new.remainder),
+            likelihood=new.shared.likelihood,
+            left_out=new.shared.left_out,
             method=Method.BOTH_LEFT_OUT,
-            findings=[
-                *notes(
-                    Kind.FITTING,
-                    [
-                        "the terms are fitted in closed form. They leave something out that networks over all inputs "
-                        "add, as one more term; `remainder=False` does without."
-                    ],
-                ),
-                *(each for each in training(fitted) if each.severity is not Severity.NOTE),
-            ],
+            findings=[*outcome.findings, *said_of(new)],
         )
+
+    def _for_networks(self, found: Additive, searched: Searched) -> Terms:
+        return Terms(found, searched, self.targets, self.read.target, self.read.n_levels)
 
     def _findings(self, outcome: Outcome, found: Additive, control: Control) -> list[Finding]:
         """What there is to say about the inputs, and the end of the search."""

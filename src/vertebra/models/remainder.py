@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.spatial.distance import cdist
 from scipy.special import expit
 
@@ -47,7 +47,7 @@ def is_something_left(
         kept = values > 1e-8 * values[-1]
         features = np.exp(-0.5 * far / lengthscale**2) @ (vectors[:, kept] / np.sqrt(values[kept]))
         errors = left_out_errors(features, away, weight, PENALTIES * float(weight.mean()))
-        if any(_is_clear(away**2, error**2, weight).any() for error in errors):
+        if any(is_clear(away**2, error**2, weight).any() for error in errors):
             return True
     return False
 
@@ -97,7 +97,7 @@ def blend(
     share = np.where(across > 0.0, np.clip(along / np.maximum(across, 1e-300), 0.0, 1.0), 0.0)
     before, left = away**2, (away - share * apart) ** 2
     # whether it is worth it is decided by what few networks do, which is no estimate
-    clear = _is_clear(before, left, weight)
+    clear = is_clear(before, left, weight)
     if not clear.any():
         return None
     share, after = np.where(clear, share, 0.0), left - share**2 * networks.fewer
@@ -119,6 +119,9 @@ def _gain(before, after, weight) -> tuple[Float[np.ndarray, " k"], Float[np.ndar
     return gain, np.sqrt(spread / weight.sum())
 
 
-def _is_clear(before, after, weight):
+def is_clear(
+    before: Float[np.ndarray, "n k"], after: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]
+) -> Bool[np.ndarray, " k"]:
+    """Whether squared errors have become smaller, by enough and surely."""
     gain, error = _gain(before, after, weight)
     return (gain > LEAST_SHARE * np.average(before, axis=0, weights=weight)) & (gain > LEAST_Z * error)
