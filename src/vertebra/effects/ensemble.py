@@ -9,6 +9,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Bool, Float
 
+from vertebra.effects.made_of import MadeOf
 from vertebra.inference.draws import moments, sample
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_double_precision
@@ -91,6 +92,7 @@ class Remainder(NamedTuple):
     sizes: Float[np.ndarray, "draws outputs"]  # draws of its strength
     probability: Float[np.ndarray, " outputs"]  # that there is one
     had_gaps: Bool[np.ndarray, " p"]  # the inputs, at fit
+    made_of: MadeOf | None = None  # which inputs it uses; files of older versions do not say
 
     @property
     def everything(self) -> Term:

@@ -365,13 +365,13 @@ class AdditiveFit:
         if new is None:
             return outcome
         if not self._may_remain:
-            return outcome._replace(findings=[*outcome.findings, *would_add(new)])
+            return outcome._replace(findings=[*outcome.findings, *would_add(new, self.read.names)])
         return outcome._replace(
             posterior=TermsPosterior(found.terms, self.seed, new.remainder),
             likelihood=new.shared.likelihood,
             left_out=new.shared.left_out,
             method=Method.BOTH_LEFT_OUT,
-            findings=[*outcome.findings, *said_of(new)],
+            findings=[*outcome.findings, *said_of(new, self.read.names)],
         )
 
     def _for_networks(self, found: Additive, searched: Searched) -> Terms:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from vertebra.effects.decomposition import N_DRAWS
 from vertebra.effects.ensemble import EnsemblePosterior, Remainder
+from vertebra.effects.made_of import made_of
 from vertebra.inference.outcome import Fitted
 from vertebra.likelihoods import Gaussian
 from vertebra.likelihoods.predictive import Predictive
@@ -36,6 +37,8 @@ SCHEME = "tabular"
 FARTHEST_AWAY = 5.0
 # What is only to be said is tried with so many rows at most, for a few seconds' work.
 MOST_TRIED = 3000
+# Inputs that are named: as many as a line holds.
+MOST_NAMED = 3
 # From this share of the error on, what networks would add is to be looked at, and else good to know. A round number.
 WORTH_A_WARNING = 0.05
 
@@ -118,14 +121,19 @@ def added(
     if both is None:
         return None
     worth, gain = _worth(before, both.left_out, y, weight, terms.target)
-    return Added(_remainder(networks, coded, both, np.isnan(searched.x).any(axis=0)), both, fitted, worth, gain)
+    return Added(_remainder(networks, coded, both, terms, settings.seed), both, fitted, worth, gain)
 
 
-def _remainder(
-    networks: EnsemblePosterior, coded: Encoded, both: Shared, had_gaps: Bool[np.ndarray, " p"]
-) -> Remainder:
-    found = both.blend
-    return Remainder(networks, coded.encoding, found.share, found.sizes, found.probability, had_gaps)
+def _remainder(networks: EnsemblePosterior, coded: Encoded, both: Shared, terms: Terms, seed: int) -> Remainder:
+    x, found = terms.searched.x, both.blend
+    about = found.share, found.sizes, found.probability, np.isnan(x).any(axis=0)
+    remainder = Remainder(networks, coded.encoding, *about)
+
+    def added_to(rows: Float[np.ndarray, "m p"]) -> Float[np.ndarray, "m latent"]:
+        ours = terms.found.terms.mean(rows)
+        return remainder.mean(rows, ours) - ours
+
+    return remainder._replace(made_of=made_of(added_to, x, seed))
 
 
 def shape_of(n_inputs: int, n_outputs: int) -> Shape:
@@ -152,17 +160,30 @@ def _worth(before: Predictive, after: Predictive, y, weight, target: Target) -> 
     return f"the RMSE{whose}{scale} from {first:.4g} to {last:.4g}", 1.0 - last / max(first, 1e-300)
 
 
-def said_of(found: Added) -> list[Finding]:
+def said_of(found: Added, names: Sequence[str]) -> list[Finding]:
     """What there is to say of a remainder that was added."""
     words = (
         f"the terms leave something out: networks over all inputs take {found.worth} on rows left out, and are added "
         "as one more term; `remainder=False` does without."
     )
+    words += _made_of_words(found.remainder, names)
     return [*notes(Kind.FITTING, [words]), *(e for e in training(found.fitted) if e.severity is not Severity.NOTE)]
 
 
-def would_add(found: Added) -> list[Finding]:
+def would_add(found: Added, names: Sequence[str]) -> list[Finding]:
     """What networks would be worth that were not asked for, by a quick trial."""
     words = f"the terms leave something out: networks over all inputs would take {found.worth} on rows left out."
+    words += _made_of_words(found.remainder, names)
     severity = Severity.WARNING if found.gain > WORTH_A_WARNING else Severity.NOTE
     return [Finding(Kind.LEFT_OVER, severity, words, found.gain, "Let them be added (`remainder=True`).")]
+
+
+def _made_of_words(remainder: Remainder, names: Sequence[str]) -> str:
+    """A sentence on the inputs that have most part in what is added, and how many act together."""
+    parts, output = remainder.made_of, int(np.argmax(remainder.size))
+    if parts is None or parts.together[output] <= 0.0:
+        return ""
+    total = parts.total[output]
+    most = ", ".join(f"{names[i]} ({min(total[i], 1.0):.0%})" for i in np.argsort(-total)[:MOST_NAMED])
+    n = parts.together[output]
+    return f" Most part in it have {most}; in the mean {n:.1f} input{'s act' if n >= 1.05 else ' acts'} together."

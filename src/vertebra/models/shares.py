@@ -22,8 +22,8 @@ from vertebra.models.remainder import LEAST_SHARE, LEAST_Z, Blend, blend
 SHARES, MOST_ROWS = np.linspace(0.0, 1.0, 11), 5000
 # What a parameter of the noise is multiplied by: with less left to explain it is smaller; steps of 8 %.
 FACTORS = np.exp(np.linspace(-2.0, 0.4, 31))
-# The step of a difference quotient: of functions of size 1 off by its square.
-STEP = 1e-4
+# The step of second differences: of functions of size 1 off by its square, and by 10⁻¹⁶ over that.
+STEP = 1e-3
 
 Moments = tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]
 
@@ -128,20 +128,20 @@ def _by_density(terms: Moments, networks: LeftOut, likelihood: Likelihood, y, we
     found = said(share)
     drawn = gain + error * np.random.default_rng(0).standard_normal((n_draws, len(gain)))
     drawn = np.repeat(np.where(clear, np.maximum(drawn, 0.0), 0.0), n_each, axis=1)
-    # δ that is added to f, if it is there, takes ½ Σ_k w_k E δ_k² off the loss, with w the squared scores' mean
+    # δ that is added to f, if it is there, takes ½ Σ_k w_k E δ_k² off the loss, with w the curvature
     squares = np.average((apart - np.average(apart, axis=0, weights=weight))[some] ** 2, axis=0, weights=own)
-    weighed = _information(likelihood, found.mean[some], y[some], own) * squares
+    weighed = _curvature(likelihood, found.mean[some], y[some], own) * squares
     whole = np.repeat(weighed.reshape(-1, n_each).sum(axis=1), n_each)
     sizes = np.sqrt(2.0 * drawn * squares / np.maximum(whole, 1e-300))
     sure = np.where(clear, expit(gain * weight.sum()), 0.0)
     return Blend(share, found, sizes, np.repeat(sure, n_each))
 
 
-def _information(likelihood: Likelihood, f: Float[np.ndarray, "m latent"], y, weight) -> Float[np.ndarray, " latent"]:
-    """E (∂ log p/∂f_k)² of every latent function, by differences."""
+def _curvature(likelihood: Likelihood, f: Float[np.ndarray, "m latent"], y, weight) -> Float[np.ndarray, " latent"]:
+    """−E ∂² log p/∂f_k² of every latent function, by differences."""
     steps = STEP * np.eye(f.shape[1])[:, None]
-    above, below = (likelihood.numpy_log_prob(f + step, y).sum(axis=-1) for step in (steps, -steps))
-    return np.average(((above - below) / (2.0 * STEP)) ** 2, axis=1, weights=weight)
+    above, at, below = (likelihood.numpy_log_prob(f + step, y).sum(axis=-1) for step in (steps, 0.0 * steps, -steps))
+    return np.maximum(np.average((2.0 * at - above - below) / STEP**2, axis=1, weights=weight), 0.0)
 
 
 def _renewed(likelihood: Likelihood, said: LeftOut, y, weight) -> Likelihood:
