@@ -149,7 +149,8 @@ def fit_additive(
         groups = stretches(order)
     levels = [0] * x.shape[1] if n_levels is None else n_levels
     # what a copy says has been said, unless it is asked for
-    copies = copies_of(x, levels) if clusters is None and within is None else {}
+    is_free = clusters is None and within is None
+    copies = copies_of(x, levels, on_lines=mains is Mains.LINES) if is_free else {}
     idle = set(copies)
     if mains is Mains.LINES:
         clusters = [(i,) for i in range(x.shape[1]) if i not in idle]
