@@ -6,7 +6,6 @@ from typing import Any
 import jax.random as jr
 import numpy as np
 from jaxtyping import Bool, Float
-from threadpoolctl import threadpool_limits
 
 from vertebra.effects.posterior import NetworkPosterior, TermsPosterior
 from vertebra.likelihoods import Likelihood
@@ -14,8 +13,16 @@ from vertebra.likelihoods.predictive import Predictive
 from vertebra.likelihoods.working_responses import Plain
 from vertebra.machine.control import Control
 from vertebra.machine.memory import check_memory
-from vertebra.machine.threads import cores
-from vertebra.models.beside import Terms, added, said_of, would_add
+from vertebra.machine.threads import threads
+from vertebra.models.beside import (
+    MOST_UNSEEN,
+    Terms,
+    Unseen,
+    added,
+    said_of,
+    unseen_by,
+    would_add,
+)
 from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.dependence import groups_seen
 from vertebra.models.diagnostics import concurvity, cut_short, equal_inputs, marked_gaps, open_choices
@@ -38,6 +45,7 @@ from vertebra.models.noise_choice import (
 )
 from vertebra.models.reading import Encoded, Read, Targets, encoded
 from vertebra.models.refits import EVALUATIONS, Refit, Refits, plan, plan_of_groups
+from vertebra.models.remainder import may_be_looked_at
 from vertebra.models.rows import marginal_rows, rows_together
 from vertebra.models.scores import Method
 from vertebra.models.searched import Searched
@@ -56,8 +64,6 @@ from vertebra.terms.term import Term
 # A loss this many times that of a linear model, on rows left out, is worth another fit: where the truth is linear, most
 # fits should not take twice the time. experiments/separable.py was run with this value, and with no other.
 BEHIND = 1.02
-# Fits of fewer rows have matrices so small that threads of LAPACK's own cost more than they bring.
-ROWS_FOR_THREADS = 3000
 
 
 class AdditiveFit:
@@ -71,6 +77,7 @@ class AdditiveFit:
         if settings.evaluation == "folds" and read.stream is not None:
             raise ValueError('`evaluation="folds"` is for tables in memory: of files each row is left out in turn.')
         self.shapes = shapes_given(settings, read)
+        self.refitted: dict[bytes, Refit] = {}
         self.looks, self.is_noise_open = True, False  # whether another noise waits for what networks learn
         self.given = settings.start if settings.clusters is None else clusters_given(settings.clusters, read.names)
 
@@ -88,10 +95,11 @@ class AdditiveFit:
             if self.settings.scheme != "auto" and found.clusters:
                 outcome = self._with_network(outcome, found, noise.likelihood, control)
             elif self.settings.clusters is None and not self.shapes and not control.enough():
-                outcome = self._with_remainder(outcome, found, searched, noise, control)
+                given: Any = dict(noise=noise, within=within, mains=mains)
+                outcome = self._with_remainder(outcome, found, searched, control, given)
                 if self.is_noise_open and outcome.posterior.remainder is None and not control.enough():
                     # what seemed to be left was noise, which is not even
-                    self.is_noise_open, self.looks = False, False
+                    self.is_noise_open, self.looks, self.refitted = False, False, {}
                     found, linear, noise, mains = self._terms(searched, within, control)
                     found = found.described()
                     outcome = self._outcome(found, coded, searched, linear, noise)
@@ -181,18 +189,28 @@ class AdditiveFit:
             return None
 
         def refit(kept: Bool[np.ndarray, " n"]) -> Refit:
-            some = rows.at(kept)
-            targets = Targets(searched.y[kept], some.weight, self.targets.seen)
-            coded = encoded(self.read._replace(rows=some), targets, self.seed, most_levels=MOST_LEVELS, fill=False)
-            part = Searched(coded.x, targets.y, some, coded.n_levels, None)
-            how: Any = dict(enough=lambda: control.ended is not None, calibrate=False)
-            again = self._terms_of(part, **asked, **how)
-            return Refit(again.terms.mean(coded.encoding(rows.matrix[~kept])), _losses(again, part))
+            return self._refit(kept, searched, control, **asked)
 
         remainder = outcome.posterior.remainder
         own = 1.0 if remainder is None else 1.0 - remainder.share
         about = rows, self.read.n_levels, self.n_classes, outcome.left_out, found.left_out[0], own
         return Refits(*about, refit, searched.y, control, seconds)
+
+    def _refit(self, kept: Bool[np.ndarray, " n"], searched: Searched, control: Control, **asked: Any) -> Refit:
+        """Terms sought and fitted in some rows: f at the others. Kept, as two may ask for the same."""
+        if (known := self.refitted.get(kept.tobytes())) is not None:
+            return known
+        rows = searched.rows
+        some = rows.at(kept)
+        targets = Targets(searched.y[kept], some.weight, self.targets.seen)
+        coded = encoded(self.read._replace(rows=some), targets, self.seed, most_levels=MOST_LEVELS, fill=False)
+        part = Searched(coded.x, targets.y, some, coded.n_levels, None)
+        how: Any = dict(enough=lambda: control.ended is not None, calibrate=False)
+        again = self._terms_of(part, **asked, **how)
+        found = Refit(again.terms.mean(coded.encoding(rows.matrix[~kept])), _losses(again, part))
+        if control.ended is None:
+            self.refitted[kept.tobytes()] = found
+        return found
 
     def _tested(self, outcome: Outcome, refits: Refits | None) -> Outcome:
         """The outcome with what fits without some rows say of them, and without groups of rows where some were seen."""
@@ -351,15 +369,20 @@ class AdditiveFit:
         )
 
     def _with_remainder(
-        self, outcome: Outcome, found: Additive, searched: Searched, noise: Noise, control: Control
+        self, outcome: Outcome, found: Additive, searched: Searched, control: Control, asked: dict[str, Any]
     ) -> Outcome:
         """What the terms leave out besides, if networks can learn it; where it is not asked for, what it is worth."""
-        terms = self._for_networks(found, searched)
+        if searched.rows.group is not None or not may_be_looked_at(searched.x):
+            return outcome
         control.report("looking at what the terms leave")
-        if searched.rows.group is not None or not terms.is_something_left(self.seed):
+        terms = self._for_networks(found, searched)
+        terms = terms._replace(unseen=self._unseen(searched, control, asked))
+        if control.enough() or not terms.is_something_left(self.seed):
             return outcome
         control.report("rows left out speak for networks over all inputs")
-        is_plain = noise.of is Plain and self.read.target.transform is None and self.settings.likelihood == "auto"
+        is_plain = (
+            asked["noise"].of is Plain and self.read.target.transform is None and self.settings.likelihood == "auto"
+        )
         kinds = ("gaussian", "student_t") if is_plain else ("gaussian",)
         new = added(self.settings, terms, control, kinds=kinds, is_trial=not self._may_remain)
         if new is None:
@@ -368,11 +391,23 @@ class AdditiveFit:
             return outcome._replace(findings=[*outcome.findings, *would_add(new, self.read.names)])
         return outcome._replace(
             posterior=TermsPosterior(found.terms, self.seed, new.remainder),
-            likelihood=new.shared.likelihood,
-            left_out=new.shared.left_out,
+            likelihood=new.left_out.likelihood,
+            left_out=new.left_out,
             method=Method.BOTH_LEFT_OUT,
             findings=[*outcome.findings, *said_of(new, self.read.names)],
         )
+
+    def _unseen(self, searched: Searched, control: Control, asked: dict[str, Any]) -> Unseen | None:
+        """What terms that were sought without some rows say of them: those chosen by the rows themselves flatter."""
+        rows, is_streamed = searched.rows, self.read.stream is not None or searched.everything is not None
+        if is_streamed or len(rows.y) > MOST_UNSEEN:
+            return None
+        # of few rows more folds are needed, and accuracy asks for the same fits
+        is_asked = plan(rows, self.seed, self.settings.evaluation, is_sought=True) is not None
+        folds = folds_for(rows, self.seed)
+        outs = [folds == fold for fold in range(2 if is_asked and rows.time is None else 1)]
+        said = unseen_by(lambda kept: self._refit(kept, searched, control, **asked).f, rows, outs, self.n_classes)
+        return None if control.ended is not None else said
 
     def _for_networks(self, found: Additive, searched: Searched) -> Terms:
         return Terms(found, searched, self.targets, self.read.target, self.read.n_levels)
@@ -396,15 +431,6 @@ class AdditiveFit:
         known = {(s.input, s.other) for each in found.structures for s in each.substitutes}
         findings += concurvity(matrix, names, acting, known)
         return findings + cut_short(control, "some terms, or a remainder, may not have been looked for.")
-
-
-def threads(n_rows: int) -> threadpool_limits:
-    """Half the cores for LAPACK: its threads wait by spinning, and where others work beside them they thrash.
-
-    Of the cores that the process may use: one that is held to a core of sixteen must not start eight threads on it.
-    """
-    n_threads = max(cores() // 2, 1) if n_rows >= ROWS_FOR_THREADS else 1
-    return threadpool_limits(n_threads, user_api="blas")
 
 
 def _left_out(found: Additive) -> Predictive:

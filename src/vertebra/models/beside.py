@@ -4,11 +4,11 @@ Whatever the likelihood: what is left is looked at in units of its own noise, an
 terms say: the mean of y, its log rate, or logits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
 from vertebra.effects.decomposition import N_DRAWS
 from vertebra.effects.ensemble import EnsemblePosterior, Remainder
@@ -17,12 +17,14 @@ from vertebra.inference.outcome import Fitted
 from vertebra.likelihoods import Gaussian
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.control import Control
+from vertebra.models.calibration import LeftOut
 from vertebra.models.evaluation import folds_for, losses
 from vertebra.models.findings import Finding, Kind, Severity, notes
 from vertebra.models.flexible import flexible
 from vertebra.models.networks import SCHEMES, TRIED, Shape, ensemble_of, train, training
 from vertebra.models.reading import Encoded, Targets
-from vertebra.models.remainder import is_clear, is_something_left
+from vertebra.models.remainder import errors_of_bumps, is_better_with, is_something_left, may_be_looked_at
+from vertebra.models.rows import Rows
 from vertebra.models.searched import Searched
 from vertebra.models.settings import Settings
 from vertebra.models.shares import Shared, shared
@@ -39,8 +41,36 @@ FARTHEST_AWAY = 5.0
 MOST_TRIED = 3000
 # Inputs that are named: as many as a line holds.
 MOST_NAMED = 3
+# Of more rows the choice of terms flatters little, and seeking them again takes long: each is left out with terms kept.
+MOST_UNSEEN = 15_000
 # From this share of the error on, what networks would add is to be looked at, and else good to know. A round number.
 WORTH_A_WARNING = 0.05
+
+
+class Unseen(NamedTuple):
+    """What terms that were sought without some rows say of these."""
+
+    places: Int[np.ndarray, " m"]
+    f: Float[np.ndarray, "m latent"]
+
+
+def unseen_by(
+    refit: Callable[[Bool[np.ndarray, " n"]], Float[np.ndarray, "_ latent"]],
+    rows: Rows,
+    outs: Sequence[Bool[np.ndarray, " n"]],
+    n_classes: int,
+) -> Unseen | None:
+    """By fits without some rows, `refit` with the others, as far as these have all classes."""
+    found = [
+        (np.flatnonzero(out), refit(~out))
+        for out in outs
+        if out.any() and (not n_classes or len(np.unique(rows.y[~out])) == n_classes)
+    ]
+    if not found:
+        return None
+    places, f = (np.concatenate(part) for part in zip(*found, strict=True))
+    order = np.argsort(places)
+    return Unseen(places[order], f[order])
 
 
 class Terms(NamedTuple):
@@ -51,6 +81,7 @@ class Terms(NamedTuple):
     targets: Targets
     target: Target
     n_levels: Sequence[int]  # of the columns as they were read
+    unseen: Unseen | None = None
 
     @property
     def left_out(self) -> Predictive:
@@ -74,25 +105,60 @@ class Terms(NamedTuple):
         return np.clip(np.nan_to_num(away), -FARTHEST_AWAY, FARTHEST_AWAY)
 
     def is_something_left(self, seed: int) -> bool:
-        """Whether bumps over all inputs, or boosted trees, predict of rows left out how far terms are off."""
-        rows, away = self.searched.rows, self.away()
-        if is_something_left(self.coded(seed).x, away, rows.weight):
+        """Whether bumps over all inputs, or boosted trees, say of rows left out how far terms are off, or do better.
+
+        What terms miss is nearest to what is looked for; but terms that were chosen by the rows seem to miss little.
+        """
+        rows, away, x = self.searched.rows, self.away(), self.coded(seed).x
+        if is_something_left(x, away, rows.weight):
             return True
-        trees = flexible(rows._replace(y=away), folds_for(rows, seed), self.n_levels, seed=seed)
-        if trees is None:
+        folds = folds_for(rows, seed)
+        trees = flexible(rows._replace(y=away), folds, self.n_levels, seed=seed)
+        if trees is not None:
+            nothing, weight = np.zeros_like(trees.said), rows.weight[trees.rows]
+            if is_better_with(nothing, trees.said, away[trees.rows], weight):
+                return True
+        if self.unseen is None or not may_be_looked_at(x):
             return False
-        before, weight = away[trees.rows], rows.weight[trees.rows]
-        # trees of nothing but noise say too much: the share of it that is nearest
-        along = np.average(before * trees.said, axis=0, weights=weight)
-        share = np.clip(along / np.maximum(np.average(trees.said**2, axis=0, weights=weight), 1e-300), 0.0, 1.0)
-        return bool(is_clear(before**2, (before - share * trees.said) ** 2, weight).any())
+        places, ours = self.unseen.places, self._shown(self.unseen.f)
+        y = self._responses()
+        return any(
+            is_better_with(ours[some], said, y[places[some]], rows.weight[places[some]])
+            for some, said in self._others(places, x, y, folds, seed)
+        )
+
+    def _responses(self) -> Float[np.ndarray, "n k"]:
+        """The targets, or of classes which row is of which: of two, the second."""
+        y, likelihood = self.searched.y, self.found.likelihood
+        if not likelihood.has_classes:
+            return y
+        n_classes = self.target.n_classes
+        return (y == np.arange(n_classes == 2, n_classes)).astype(float)
+
+    def _shown(self, f: Float[np.ndarray, "m latent"]) -> Float[np.ndarray, "m k"]:
+        """Their means at f."""
+        mean = Predictive(self.found.likelihood, f, np.zeros_like(f)).mean()
+        return mean[:, 1:] if self.target.n_classes == 2 else mean
+
+    def _others(self, places, x, y, folds, seed) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """What quick models of y itself say of rows among `places` without them, and which of these it is."""
+        rows = self.searched.rows
+        where = np.full(len(y), -1)
+        where[places] = np.arange(len(places))
+        for seen, error in errors_of_bumps(x, y, rows.weight):
+            own = where[seen] >= 0
+            yield where[seen][own], (y[seen] - error)[own]
+        trees = flexible(rows._replace(y=y), folds, self.n_levels, seed=seed)
+        if trees is not None:
+            own = where[trees.rows] >= 0
+            yield where[trees.rows][own], trees.said[own]
 
 
 class Added(NamedTuple):
     """What networks add to terms, or would add."""
 
     remainder: Remainder
-    shared: Shared
+    left_out: Predictive
     fitted: Fitted
     worth: str  # in words: what is taken from where to where
     gain: float  # as a share of the error
@@ -104,9 +170,7 @@ def added(
     """Networks over all inputs, trained with rows left out, blended with the terms; none if these do as well alone."""
     searched, usual = terms.searched, TRIED if is_trial else SCHEMES[SCHEME]
     coded, likelihood = terms.coded(settings.seed), terms.found.likelihood
-    some = np.sort(
-        np.random.default_rng(settings.seed).permutation(len(searched.y))[: MOST_TRIED if is_trial else None]
-    )
+    some = _tried(terms, settings.seed) if is_trial else np.arange(len(searched.y))
     x, y, weight = coded.x[some], searched.y[some], searched.weight[some]
     # means are learned by their squared errors, whatever else is known of the noise
     learned = Gaussian() if likelihood.is_location else likelihood
@@ -116,17 +180,38 @@ def added(
     if control.ended is not None:
         return None
     networks, said = ensemble_of(fitted, shape, settings.seed, x, y, weight, usual=usual)
-    before = Predictive(likelihood, *(part[some] for part in terms.found.left_out))
-    both = shared((before.f_mean, before.f_variance), said, likelihood, y, weight, n_draws=N_DRAWS, kinds=kinds)
+    mean, variance = (part[some] for part in terms.found.left_out)
+    judged, ours = np.arange(len(some)), mean
+    if terms.unseen is not None:
+        # terms that were sought without rows are no more sure of them than they are with terms kept
+        judged = np.flatnonzero(np.isin(some, terms.unseen.places))
+        ours = terms.unseen.f[np.searchsorted(terms.unseen.places, some[judged])]
+    at = ours, variance[judged]
+    theirs, targets, own = LeftOut(*(part[judged] for part in said)), y[judged], weight[judged]
+    both = shared(at, theirs, likelihood, targets, own, n_draws=N_DRAWS, kinds=kinds)
     if both is None:
         return None
-    worth, gain = _worth(before, both.left_out, y, weight, terms.target)
-    return Added(_remainder(networks, coded, both, terms, settings.seed), both, fitted, worth, gain)
+    worth, gain = _worth(Predictive(likelihood, *at), both.left_out, targets, own, terms.target)
+    left_out = both.of((mean, variance), said)
+    remainder = _remainder(networks, coded, both, terms, settings.seed)
+    return Added(remainder, left_out, fitted, worth, gain)
+
+
+def _tried(terms: Terms, seed: int) -> Int[np.ndarray, " m"]:
+    """Some of the rows, in order; those that terms were sought without among them."""
+    n, first = len(terms.searched.y), np.random.default_rng(seed)
+    order = first.permutation(n)
+    if terms.unseen is not None:
+        order = order[np.argsort(~np.isin(order, terms.unseen.places), kind="stable")]
+        # and as many others at least
+        most = max(MOST_TRIED, 2 * len(terms.unseen.places))
+        return np.sort(order[:most])
+    return np.sort(order[:MOST_TRIED])
 
 
 def _remainder(networks: EnsemblePosterior, coded: Encoded, both: Shared, terms: Terms, seed: int) -> Remainder:
     x, found = terms.searched.x, both.blend
-    about = found.share, found.sizes, found.probability, np.isnan(x).any(axis=0)
+    about = found.share, found.sizes, found.probability, np.asarray(np.isnan(x).any(axis=0))
     remainder = Remainder(networks, coded.encoding, *about)
 
     def added_to(rows: Float[np.ndarray, "m p"]) -> Float[np.ndarray, "m latent"]:

@@ -5,13 +5,13 @@ out likeliest.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from vertebra.likelihoods import HeteroscedasticGaussian, Likelihood, NegativeBinomial, StudentT
+from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, NegativeBinomial, StudentT
 from vertebra.likelihoods.densities import IN_NUMPY
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.models.calibration import LeftOut, noise
@@ -39,6 +39,14 @@ class Shared(NamedTuple):
         said = self.blend.said
         return Predictive(self.likelihood, said.mean, said.variance + said.fewer)
 
+    def of(self, terms: Moments, networks: LeftOut) -> Predictive:
+        """The same share of other rows."""
+        share = self.blend.share
+        theirs = (np.repeat(part, len(share) // part.shape[1], axis=1) for part in networks)
+        mean, variance, fewer = theirs
+        doubt = (1.0 - share) ** 2 * terms[1] + share**2 * (variance + fewer)
+        return Predictive(self.likelihood, terms[0] + share * (mean - terms[0]), doubt)
+
 
 def shared(
     terms: Moments,
@@ -61,10 +69,10 @@ def shared(
         new = noise(found.said, y, weight, kinds=kinds)
         if new.normal_variance is not None:
             # targets without a remainder keep what they had
-            scale = np.where(found.share > 0.0, np.sqrt(new.normal_variance), np.sqrt(likelihood.normal_variance))
-            new = type(likelihood)(scale)
+            old, own = (np.sqrt(np.asarray(each.normal_variance)) for each in (likelihood, new))
+            new = Gaussian(np.where(found.share > 0.0, own, old))
         return Shared(found, new)
-    if likelihood.is_location and likelihood.latent_per_target == 2:
+    if isinstance(likelihood, HeteroscedasticGaussian):
         found = _at_known_scales(terms, networks, likelihood, y, weight, n_draws)
     else:
         found = _by_density(terms, networks, likelihood, y, weight, n_draws)
@@ -72,7 +80,7 @@ def shared(
 
 
 def _at_known_scales(
-    terms: Moments, networks: LeftOut, likelihood: Likelihood, y, weight, n_draws: int
+    terms: Moments, networks: LeftOut, likelihood: HeteroscedasticGaussian, y, weight, n_draws: int
 ) -> Blend | None:
     """Means, by rows in units of their noise; what terms say of its scale stays."""
     mean, variance = terms
@@ -104,7 +112,7 @@ def _by_density(terms: Moments, networks: LeftOut, likelihood: Likelihood, y, we
     some = np.random.default_rng(0).permutation(len(y))[:MOST_ROWS]
     own = weight[some]
 
-    def said(share: Float[np.ndarray, " latent"] | float, rows=slice(None)) -> LeftOut:
+    def said(share: Float[np.ndarray, " latent"] | float, rows: Any = slice(None)) -> LeftOut:
         fewer = share**2 * networks.fewer[rows]
         doubt = (1.0 - share) ** 2 * variance[rows] + share**2 * networks.variance[rows]
         return LeftOut(mean[rows] + share * apart[rows], doubt, fewer)

@@ -5,7 +5,7 @@ import numpy as np
 from vertebra.effects.posterior import NetworkPosterior
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
-from vertebra.models.additive import threads
+from vertebra.machine.threads import threads
 from vertebra.models.calibration import noise
 from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.diagnostics import cut_short
