@@ -78,6 +78,7 @@ class AdditiveFit:
             raise ValueError('`evaluation="folds"` is for tables in memory: of files each row is left out in turn.')
         self.shapes = shapes_given(settings, read)
         self.refitted: dict[bytes, Refit] = {}
+        self.seconds = 0.0  # that terms took
         self.looks, self.is_noise_open = True, False  # whether another noise waits for what networks learn
         self.given = settings.start if settings.clusters is None else clusters_given(settings.clusters, read.names)
 
@@ -90,7 +91,7 @@ class AdditiveFit:
             coded = encoded(read, self.targets, self.seed, most_levels=MOST_LEVELS, fill=False)
             searched = self._searched(coded)
             found, linear, noise, mains = self._terms(searched, within, control)
-            seconds, found = control.spent - began, found.described()
+            self.seconds, found = control.spent - began, found.described()
             outcome = self._outcome(found, coded, searched, linear, noise)
             if self.settings.scheme != "auto" and found.clusters:
                 outcome = self._with_network(outcome, found, noise.likelihood, control)
@@ -104,7 +105,7 @@ class AdditiveFit:
                     found = found.described()
                     outcome = self._outcome(found, coded, searched, linear, noise)
             given: Any = dict(noise=noise, within=within, mains=mains)
-            outcome = self._tested(outcome, self._refits(outcome, found, searched, control, seconds, **given))
+            outcome = self._tested(outcome, self._refits(outcome, found, searched, control, **given))
         findings = [*outcome.findings, *self._findings(outcome, found, control)]
         return conclude(self.settings, read, outcome._replace(findings=findings, ended=control.ended))
 
@@ -181,20 +182,17 @@ class AdditiveFit:
         )
 
     def _refits(
-        self, outcome: Outcome, found: Additive, searched: Searched, control: Control, seconds: float, **asked: Any
+        self, outcome: Outcome, found: Additive, searched: Searched, control: Control, **asked: Any
     ) -> Refits | None:
         """Fits without some rows, for accuracy; none of rows in files, nor of networks."""
         rows = searched.rows
         if outcome.left_out is None or self.read.stream is not None:
             return None
-
-        def refit(kept: Bool[np.ndarray, " n"]) -> Refit:
-            return self._refit(kept, searched, control, **asked)
-
+        refit = lambda kept: self._refit(kept, searched, control, **asked)  # noqa: E731
         remainder = outcome.posterior.remainder
         own = 1.0 if remainder is None else 1.0 - remainder.share
         about = rows, self.read.n_levels, self.n_classes, outcome.left_out, found.left_out[0], own
-        return Refits(*about, refit, searched.y, control, seconds)
+        return Refits(*about, refit, searched.y, control, self.seconds)
 
     def _refit(self, kept: Bool[np.ndarray, " n"], searched: Searched, control: Control, **asked: Any) -> Refit:
         """Terms sought and fitted in some rows: f at the others. Kept, as two may ask for the same."""
@@ -400,10 +398,11 @@ class AdditiveFit:
     def _unseen(self, searched: Searched, control: Control, asked: dict[str, Any]) -> Unseen | None:
         """What terms that were sought without some rows say of them: those chosen by the rows themselves flatter."""
         rows, is_streamed = searched.rows, self.read.stream is not None or searched.everything is not None
-        if is_streamed or len(rows.y) > MOST_UNSEEN:
-            return None
-        # of few rows more folds are needed, and accuracy asks for the same fits
+        # of few rows more folds are needed, and accuracy asks for the same fits; what is only to be said is worth none
         is_asked = plan(rows, self.seed, self.settings.evaluation, is_sought=True) is not None
+        is_worth_it = (is_asked or self._may_remain) and len(rows.y) <= MOST_UNSEEN and control.left >= self.seconds
+        if is_streamed or not is_worth_it:
+            return None
         folds = folds_for(rows, self.seed)
         outs = [folds == fold for fold in range(2 if is_asked and rows.time is None else 1)]
         said = unseen_by(lambda kept: self._refit(kept, searched, control, **asked).f, rows, outs, self.n_classes)
