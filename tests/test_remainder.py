@@ -10,6 +10,7 @@ from sklearn.base import clone
 import vertebra as vb
 from vertebra.machine.file import read, write
 from vertebra.metrics import coverage, rmse
+from vertebra.models import beside
 from vertebra.models import networks as fitting
 from vertebra.models.calibration import LeftOut, left_out
 from vertebra.models.remainder import blend, is_something_left, left_out_errors
@@ -33,10 +34,10 @@ def table(n, seed, noise=0.1):
 def small_ensembles():
     """Few small networks and few steps: enough to learn something."""
     with pytest.MonkeyPatch.context() as patch:
-        small = dict(fitting.SCHEMES["deep_ensemble"], widths=(32, 32), n_restarts=4, folds=2)
-        patch.setitem(fitting.SCHEMES, "deep_ensemble", small)
-        patch.setattr(fitting, "MOST_STEPS", 1500)
-        patch.setattr(fitting, "FEWEST_STEPS", 1500)
+        small = dict(fitting.SCHEMES["tabular"], widths=(4, 32), n_restarts=4, folds=2, scales=(3.0, 10.0))
+        patch.setitem(fitting.SCHEMES, "tabular", small)
+        patch.setattr(beside, "TRIED", small)
+        patch.setattr(fitting, "MOST_STEPS", 800)
         yield
 
 

@@ -9,8 +9,8 @@ from scipy.special import expit
 
 import vertebra as vb
 from vertebra.models import networks as fitting
-from vertebra.models.calibration import LeftOut, chosen, doubt_of_classes
-from vertebra.models.skeleton import MOST_CODES
+from vertebra.models.calibration import LeftOut, chosen, doubt_by_density
+from vertebra.models.reading import MOST_CODES
 
 
 @pytest.fixture
@@ -109,16 +109,16 @@ def test_the_groups_and_the_temperature_are_those_that_rows_left_out_like_best()
     assert warmth == 1.0
 
 
-def test_doubt_of_classes_grows_where_logits_are_too_sure():
+def test_doubt_by_density_grows_where_logits_are_too_sure():
     rng = np.random.default_rng(0)
     f, wrong = rng.normal(size=(2000, 1)), 2.0 * rng.normal(size=(2000, 1))
     y = (rng.random((2000, 1)) < expit(f)).astype(float)
     ones, nothing = np.ones(2000), np.zeros((2000, 1))
     sure = LeftOut(f, np.full((2000, 1), 4.0), nothing)
-    assert doubt_of_classes(sure, vb.Bernoulli(), y, ones).tolist() == [0.0]
+    assert doubt_by_density(sure, vb.Bernoulli(), y, ones).tolist() == [0.0]
     unsure = LeftOut(f + wrong, np.full((2000, 1), 4.0), nothing)
-    assert doubt_of_classes(unsure, vb.Bernoulli(), y, ones)[0] > 0.0
-    assert doubt_of_classes(unsure, vb.Gaussian(), y, ones) is None
+    assert doubt_by_density(unsure, vb.Bernoulli(), y, ones)[0] > 0.0
+    assert doubt_by_density(unsure, vb.Gaussian(), y, ones) is None
 
 
 @pytest.mark.parametrize(

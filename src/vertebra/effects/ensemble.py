@@ -9,6 +9,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Bool, Float
 
+from vertebra.effects.made_of import MadeOf
 from vertebra.inference.draws import moments, sample
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_double_precision
@@ -80,6 +81,7 @@ class EnsemblePosterior(NamedTuple):
 class Remainder(NamedTuple):
     """α(G − A): a share of what networks G over all inputs say otherwise than the terms A.
 
+    Of uneven noise networks say the means alone: α is 0 for the latent functions of its scale.
     Of a row with a level or a gap that was not there at fit, networks know nothing, and say so less than terms do: it
     has no remainder.
     """
@@ -90,6 +92,7 @@ class Remainder(NamedTuple):
     sizes: Float[np.ndarray, "draws outputs"]  # draws of its strength
     probability: Float[np.ndarray, " outputs"]  # that there is one
     had_gaps: Bool[np.ndarray, " p"]  # the inputs, at fit
+    made_of: MadeOf | None = None  # which inputs it uses; files of older versions do not say
 
     @property
     def everything(self) -> Term:
@@ -107,13 +110,21 @@ class Remainder(NamedTuple):
         strange = (np.isnan(x) & ~self.had_gaps) | ((x == UNSEEN) & is_category)
         return np.where(strange.any(axis=1)[:, None], 0.0, self.share)
 
+    def _per_latent(self, said: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "... outputs"]:
+        """What networks say of targets, once for each latent function of theirs."""
+        return np.repeat(said, len(self.share) // self.networks.n_outputs, axis=-1)
+
+    def _moments(self, x: Matrix) -> tuple[Outputs, Outputs]:
+        mean, variance = map(self._per_latent, self.networks.moments(self.encoding(x)))
+        return mean, variance
+
     def mean(self, x: Matrix, ours: Outputs) -> Outputs:
         """A + α(G − A), from A."""
-        return ours + self.shares(x) * (self.networks.mean(self.encoding(x)) - ours)
+        return ours + self.shares(x) * (self._moments(x)[0] - ours)
 
     def moments(self, x: Matrix, ours: Outputs, doubt: Outputs) -> tuple[Outputs, Outputs]:
         """Mean and variance of A + α(G − A), from those of A."""
-        theirs, other = self.networks.moments(self.encoding(x))
+        theirs, other = self._moments(x)
         share = self.shares(x)
         return ours + share * (theirs - ours), (1.0 - share) ** 2 * doubt + share**2 * other
 
@@ -121,13 +132,13 @@ class Remainder(NamedTuple):
         self, x: Matrix, ours: Float[np.ndarray, "draws n outputs"], seed: int
     ) -> Float[np.ndarray, "draws n outputs"]:
         """Draws of A + α(G − A), from draws of A."""
-        theirs = self.networks.sample(self.encoding(x), len(ours), seed)
+        theirs = self._per_latent(self.networks.sample(self.encoding(x), len(ours), seed))
         return ours + self.shares(x) * (theirs - ours)
 
     def part(
         self, x: Matrix, ours: Outputs, doubt: Outputs, output: int
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Mean and sd of α(G − A), from the moments of A."""
-        theirs, other = self.networks.moments(self.encoding(x))
+        theirs, other = self._moments(x)
         share = self.shares(x)[:, output]
         return share * (theirs - ours)[:, output], share * np.sqrt(doubt + other)[:, output]

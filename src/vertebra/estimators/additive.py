@@ -98,9 +98,10 @@ class AdditiveRegressor(Regressor, _Additive):
         classes, with `scheme="auto"`; networks of a remainder, which could not, are then left out. Beyond the range of
         the fit f levels off.
     remainder : bool
-        Whether networks over all inputs may add what terms of up to three inputs leave out. They are trained only where
-        something is seen to be left (of Gaussian noise, with `scheme="auto"` and without `clusters`), kept only where
-        rows left out are predicted better, and shown as one more term, of all inputs.
+        Whether networks over all inputs may add what terms of up to three inputs leave out, whatever the likelihood.
+        They are trained only where something is seen to be left (with `scheme="auto"` and without `clusters`,
+        `monotone` and `groups`), kept only where rows left out are predicted better, and shown as one more term, of
+        all inputs. Without it `diagnostics_` says what they would be worth, by a quick trial.
     likelihood : {"auto", "gaussian", "heteroscedastic", "student_t", "poisson", "negative_binomial", "counts"}
         The noise; `likelihood_` says which was fitted. "auto" is "gaussian", unless rows left out plainly speak for
         "heteroscedastic" or "student_t" noise (of 200 to 15,000 rows), or rows with gaps are noisier than others.
@@ -229,7 +230,7 @@ class AdditiveClassifier(Classifier, _Additive):
     """Bayesian additive classification: the logit of a class is a sum of functions of few inputs each.
 
     Two classes have one logit, of the second; more have one each, and effects are asked for by `output`, the class.
-    Parameters and attributes are those of `AdditiveRegressor` (but `likelihood`, `conformal` and `remainder`), with
+    Parameters and attributes are those of `AdditiveRegressor` (but `likelihood` and `conformal`), with
     `class_weight` and `classes_`.
 
     >>> data = vb.datasets.synthetic("f1", n=400)
@@ -254,6 +255,7 @@ class AdditiveClassifier(Classifier, _Additive):
         n_subnetworks: int = 10,
         clusters: Sequence[Iterable[InputLike]] | None = None,
         monotone: Mapping[InputLike, str | int] | None = None,
+        remainder: bool = True,
         feature_types: Mapping | Sequence | None = None,
         missing_values: MissingLike = None,
         weights: str = "auto",
@@ -285,6 +287,7 @@ class AdditiveClassifier(Classifier, _Additive):
             random_state=random_state,
             verbose=verbose,
         )
+        self.remainder = remainder
         self.class_weight = class_weight
 
     def fit(

@@ -16,6 +16,7 @@ from vertebra.files.tabulated import to_tables
 from vertebra.machine.checks import seed_of
 from vertebra.models import explanation
 from vertebra.models.explanation import MeasureLike
+from vertebra.models.remains import remainder_inputs
 from vertebra.models.settings import TermLike
 from vertebra.pages.cases import CasesLike
 from vertebra.pages.report import write
@@ -88,6 +89,23 @@ class Explanations(Estimator):
             than 1 where there are interactions), and of the total sd, lower, upper.
         """
         return explanation.totals(self._fitted(), level, output=output, measure=measure)
+
+    def remainder_inputs(self, *, output: int = 0) -> pd.DataFrame:
+        """What the remainder is made of, where there is one: which inputs networks over all of them use.
+
+        >>> model.remainder_inputs()  # terms say all of this model
+        Empty DataFrame
+        Columns: [input, main, total]
+        Index: []
+
+        Returns
+        -------
+        DataFrame
+            Columns input, main (the share of the remainder's variance that is the input's own main effect) and total
+            (that of all components with it), by sampling, with inputs drawn independently of each other.
+            `attrs["together"]` is how many inputs act together, in the mean over components.
+        """
+        return remainder_inputs(self._fitted(), output=output)
 
     def substitutes(self, *, output: int = 0) -> pd.DataFrame:
         """Inputs that nearly copy one that acts, in the model or not, and which of them evidence is for.

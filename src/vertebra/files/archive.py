@@ -121,7 +121,8 @@ def _restored(kind: str, params: Mapping[str, object], header: Record, arrays: A
     found = _found_in(kind, header, p, n_latent - likelihood.latent_per_target + 1)
     categories = [len(c.levels) if c.kind in ("category", "boolean") else 0 for c in columns]
     kinds = ("network", "ensemble") if found is None else ("terms", "network", "hybrid")
-    posterior, encoding = posterior_from(header["surface"], arrays, categories, is_ordered, n_latent, kinds)
+    given = header["surface"], arrays, categories, is_ordered, n_latent, kinds
+    posterior, encoding = posterior_from(*given, per_target=likelihood.latent_per_target)
     model = Model(
         kind=kind,
         schema=schema,

@@ -8,6 +8,7 @@ from jaxtyping import Int
 
 from vertebra.effects.decomposition import N_DRAWS
 from vertebra.effects.ensemble import EnsemblePosterior, Remainder
+from vertebra.effects.made_of import MadeOf
 from vertebra.effects.posterior import NetworkPosterior, Posterior, TermsPosterior
 from vertebra.files.networks import networks_from, networks_state
 from vertebra.files.params import plain
@@ -38,6 +39,8 @@ def posterior_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> Reco
         return networks_state(posterior, arrays)
     if (added := posterior.remainder) is not None:
         arrays |= {f"remainder/{name}": getattr(added, name) for name in (*REMAINDER_ARRAYS, "had_gaps")}
+        if added.made_of is not None:
+            arrays |= {f"remainder/{name}": part for name, part in added.made_of._asdict().items()}
         terms, networks = _terms_out(posterior.terms, posterior.seed, arrays), posterior_state(added.networks, arrays)
         encoding = encoding_state(added.encoding, arrays, "remainder/")
         return {"kind": "hybrid", "terms": terms, "networks": networks, "is_ordered": encoding}
@@ -86,6 +89,8 @@ def posterior_from(
     is_ordered: Sequence[bool],
     n_latent: int,
     kinds: Sequence[str],
+    *,
+    per_target: int,
 ) -> tuple[TermsPosterior | NetworkPosterior | EnsemblePosterior, Encoding]:
     """The posterior, of as many outputs as the likelihood has latent functions, and how rows become what it reads."""
     if not isinstance(value, dict):
@@ -100,16 +105,17 @@ def posterior_from(
     left = [system.n_levels for system in terms.terms.basis.systems]
     encoded = [n > 0 and not own for n, own in zip(n_levels, left, strict=True)]
     encoding = encoding_from(arrays, n_levels, is_ordered, encoded=encoded, fill=False, place="")
-    return (_hybrid_in(parts, arrays, terms, left, n_latent) if parts else terms), encoding
+    return (_hybrid_in(parts, arrays, terms, left, n_latent, per_target) if parts else terms), encoding
 
 
 def _hybrid_in(
-    value: Record, arrays: Arrays, terms: TermsPosterior, n_levels: Sequence[int], n_outputs: int
+    value: Record, arrays: Arrays, terms: TermsPosterior, n_levels: Sequence[int], n_outputs: int, per_target: int
 ) -> TermsPosterior:
     p = len(n_levels)
     ordered = [claims.flag(each, "is_ordered") for each in claims.listed(value["is_ordered"], "is_ordered", p)]
     claims.demand(not any(ordered), "the remainder's is_ordered", "all false", ordered)
-    networks = networks_from(value["networks"], arrays, p, n_outputs)
+    # of several latent functions of a target networks say the first, its mean
+    networks = networks_from(value["networks"], arrays, p, n_outputs // per_target)
     if not isinstance(networks, EnsemblePosterior):
         raise ValueError(f"the remainder must be of an ensemble, got {repr(value['networks'])[:100]}")
     encoded = [n > 0 for n in n_levels]
@@ -121,8 +127,14 @@ def _hybrid_in(
         sizes=arrays.take("remainder/sizes", N_DRAWS, n_outputs, low=0.0),
         probability=arrays.take("remainder/probability", n_outputs, low=0.0, high=1.0),
         had_gaps=arrays.take("remainder/had_gaps", p, kind="b", low=0, high=1),
+        made_of=_made_of_in(arrays, n_outputs, p) if "remainder/total" in arrays else None,
     )
     return terms._replace(remainder=remainder)
+
+
+def _made_of_in(arrays: Arrays, n_outputs: int, p: int) -> MadeOf:
+    main = arrays.take("remainder/main", n_outputs, p, low=0.0, high=1.0)
+    return MadeOf(main, arrays.take("remainder/total", n_outputs, p, low=0.0, high=LARGEST))
 
 
 def _terms_in(value: object, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> TermsPosterior:

@@ -12,6 +12,9 @@ from threadpoolctl import threadpool_limits
 # Rows looked at together. A round number: a hundred columns of so many are 6.5 MB.
 CHUNK = 8192
 
+# Fits of fewer rows have matrices so small that threads of LAPACK's own cost more than they bring.
+ROWS_FOR_BLAS = 3000
+
 Sums = list[np.ndarray]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -20,6 +23,15 @@ Result = TypeVar("Result")
 def cores() -> int:
     """Those that the process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads(n_rows: int) -> threadpool_limits:
+    """Half the cores for LAPACK: its threads wait by spinning, and where others work beside them they thrash.
+
+    Of the cores that the process may use: one that is held to a core of sixteen must not start eight threads on it.
+    """
+    n_threads = max(cores() // 2, 1) if n_rows >= ROWS_FOR_BLAS else 1
+    return threadpool_limits(n_threads, user_api="blas")
 
 
 def results(work: Callable[[Item], Result], items: Iterable[Item], n_threads: int) -> Iterator[Result]:

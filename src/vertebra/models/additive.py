@@ -6,27 +6,32 @@ from typing import Any
 import jax.random as jr
 import numpy as np
 from jaxtyping import Bool, Float
-from threadpoolctl import threadpool_limits
 
-from vertebra.effects.decomposition import N_DRAWS
-from vertebra.effects.ensemble import Remainder
 from vertebra.effects.posterior import NetworkPosterior, TermsPosterior
-from vertebra.likelihoods import Gaussian, Likelihood
+from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.likelihoods.working_responses import Plain
 from vertebra.machine.control import Control
 from vertebra.machine.memory import check_memory
-from vertebra.machine.threads import cores
-from vertebra.models.calibration import noise
+from vertebra.machine.threads import threads
+from vertebra.models.beside import (
+    MOST_UNSEEN,
+    Terms,
+    Unseen,
+    added,
+    said_of,
+    unseen_by,
+    would_add,
+)
 from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.dependence import groups_seen
 from vertebra.models.diagnostics import concurvity, cut_short, equal_inputs, marked_gaps, open_choices
 from vertebra.models.evaluation import cross_fitted, folds_for, losses, losses_of_logits
-from vertebra.models.findings import Finding, Kind, Severity, notes
+from vertebra.models.findings import Finding, Kind, notes
 from vertebra.models.given import clusters_given, shapes_given
 from vertebra.models.levels import levels_together
 from vertebra.models.model import Found, Model
-from vertebra.models.networks import SCHEMES, Shape, ensemble_of, train, training
+from vertebra.models.networks import SCHEMES, Shape, train, training
 from vertebra.models.noise_choice import (
     AT_GAPS,
     LEAST_GAIN,
@@ -41,13 +46,13 @@ from vertebra.models.noise_choice import (
 )
 from vertebra.models.reading import Encoded, Read, Targets, encoded
 from vertebra.models.refits import EVALUATIONS, Refit, Refits, plan, plan_of_groups
-from vertebra.models.remainder import blend, is_something_left
+from vertebra.models.remainder import may_be_looked_at
 from vertebra.models.rows import marginal_rows, rows_together
 from vertebra.models.scores import Method
 from vertebra.models.searched import Searched
 from vertebra.models.settings import Settings
 from vertebra.networks import schemes
-from vertebra.networks.skeleton import additive, chain
+from vertebra.networks.skeleton import additive
 from vertebra.tables.encoding import MOST_LEVELS
 from vertebra.tables.passes import MOST_SEARCHED, N_FUNCTIONS
 from vertebra.tables.profile import copies_of
@@ -60,8 +65,6 @@ from vertebra.terms.term import Term
 # A loss this many times that of a linear model, on rows left out, is worth another fit: where the truth is linear, most
 # fits should not take twice the time. experiments/separable.py was run with this value, and with no other.
 BEHIND = 1.02
-# Fits of fewer rows have matrices so small that threads of LAPACK's own cost more than they bring.
-ROWS_FOR_THREADS = 3000
 
 
 class AdditiveFit:
@@ -75,6 +78,9 @@ class AdditiveFit:
         if settings.evaluation == "folds" and read.stream is not None:
             raise ValueError('`evaluation="folds"` is for tables in memory: of files each row is left out in turn.')
         self.shapes = shapes_given(settings, read)
+        self.refitted: dict[bytes, Refit] = {}
+        self.seconds = 0.0  # that terms took
+        self.looks, self.is_noise_open = True, False  # whether another noise waits for what networks learn
         self.given = settings.start if settings.clusters is None else clusters_given(settings.clusters, read.names)
 
     def fit(self) -> Model:
@@ -86,14 +92,21 @@ class AdditiveFit:
             coded = encoded(read, self.targets, self.seed, most_levels=MOST_LEVELS, fill=False)
             searched = self._searched(coded)
             found, linear, noise, mains = self._terms(searched, within, control)
-            seconds, found = control.spent - began, found.described()
+            self.seconds, found = control.spent - began, found.described()
             outcome = self._outcome(found, coded, searched, linear, noise)
             if self.settings.scheme != "auto" and found.clusters:
                 outcome = self._with_network(outcome, found, noise.likelihood, control)
-            elif self.settings.clusters is None and self._may_remain and not control.enough():
-                outcome = self._with_remainder(outcome, found, searched, control)
+            elif self.settings.clusters is None and not self.shapes and not control.enough():
+                given: Any = dict(noise=noise, within=within, mains=mains)
+                outcome = self._with_remainder(outcome, found, searched, control, given)
+                if self.is_noise_open and outcome.posterior.remainder is None and not control.enough():
+                    # what seemed to be left was noise, which is not even
+                    self.is_noise_open, self.looks, self.refitted = False, False, {}
+                    found, linear, noise, mains = self._terms(searched, within, control)
+                    found = found.described()
+                    outcome = self._outcome(found, coded, searched, linear, noise)
             given: Any = dict(noise=noise, within=within, mains=mains)
-            outcome = self._tested(outcome, self._refits(outcome, found, searched, control, seconds, **given))
+            outcome = self._tested(outcome, self._refits(outcome, found, searched, control, **given))
         findings = [*outcome.findings, *self._findings(outcome, found, control)]
         return conclude(self.settings, read, outcome._replace(findings=findings, ended=control.ended))
 
@@ -170,26 +183,33 @@ class AdditiveFit:
         )
 
     def _refits(
-        self, outcome: Outcome, found: Additive, searched: Searched, control: Control, seconds: float, **asked: Any
+        self, outcome: Outcome, found: Additive, searched: Searched, control: Control, **asked: Any
     ) -> Refits | None:
         """Fits without some rows, for accuracy; none of rows in files, nor of networks."""
         rows = searched.rows
         if outcome.left_out is None or self.read.stream is not None:
             return None
-
-        def refit(kept: Bool[np.ndarray, " n"]) -> Refit:
-            some = rows.at(kept)
-            targets = Targets(searched.y[kept], some.weight, self.targets.seen)
-            coded = encoded(self.read._replace(rows=some), targets, self.seed, most_levels=MOST_LEVELS, fill=False)
-            part = Searched(coded.x, targets.y, some, coded.n_levels, None)
-            how: Any = dict(enough=lambda: control.ended is not None, calibrate=False)
-            again = self._terms_of(part, **asked, **how)
-            return Refit(again.terms.mean(coded.encoding(rows.matrix[~kept])), _losses(again, part))
-
+        refit = lambda kept: self._refit(kept, searched, control, **asked)  # noqa: E731
         remainder = outcome.posterior.remainder
         own = 1.0 if remainder is None else 1.0 - remainder.share
         about = rows, self.read.n_levels, self.n_classes, outcome.left_out, found.left_out[0], own
-        return Refits(*about, refit, searched.y, control, seconds)
+        return Refits(*about, refit, searched.y, control, self.seconds)
+
+    def _refit(self, kept: Bool[np.ndarray, " n"], searched: Searched, control: Control, **asked: Any) -> Refit:
+        """Terms sought and fitted in some rows: f at the others. Kept, as two may ask for the same."""
+        if (known := self.refitted.get(kept.tobytes())) is not None:
+            return known
+        rows = searched.rows
+        some = rows.at(kept)
+        targets = Targets(searched.y[kept], some.weight, self.targets.seen)
+        coded = encoded(self.read._replace(rows=some), targets, self.seed, most_levels=MOST_LEVELS, fill=False)
+        part = Searched(coded.x, targets.y, some, coded.n_levels, None)
+        how: Any = dict(enough=lambda: control.ended is not None, calibrate=False)
+        again = self._terms_of(part, **asked, **how)
+        found = Refit(again.terms.mean(coded.encoding(rows.matrix[~kept])), _losses(again, part))
+        if control.ended is None:
+            self.refitted[kept.tobytes()] = found
+        return found
 
     def _tested(self, outcome: Outcome, refits: Refits | None) -> Outcome:
         """The outcome with what fits without some rows say of them, and without groups of rows where some were seen."""
@@ -225,7 +245,10 @@ class AdditiveFit:
         if is_bent and self.shapes:  # the mean of y is to rise with f, whatever the noise
             return []
         looked = likely_noises(found, x, y, rows.weight, n_levels, has_mean=is_bent)
-        return [] if looked and self._may_remain and self._is_something_left(searched, found) else looked
+        if looked and self._may_remain and self.looks:
+            # networks may learn what looks like noise
+            self.is_noise_open = self._for_networks(found, searched).is_something_left(self.seed)
+        return [] if self.is_noise_open else looked
 
     def _likelier(
         self, searched: Searched, old: tuple[Noise, Additive], within: list[Term] | None, control: Control
@@ -248,11 +271,6 @@ class AdditiveFit:
                 words = LIKELIER[looked].format(gain / rows.weight.sum())
                 return new._replace(notes=[*new.notes, words]), other
         return old
-
-    def _is_something_left(self, searched: Searched, found: Additive) -> bool:
-        """Whether networks, which know of Gaussian noise alone, could learn something of what the terms leave."""
-        _, inputs = searched.for_networks(self.seed)
-        return is_something_left(inputs, searched.y - found.left_out[0], searched.weight)
 
     def _not_behind(
         self,
@@ -350,45 +368,50 @@ class AdditiveFit:
             left_out=None,
         )
 
-    def _with_remainder(self, outcome: Outcome, found: Additive, searched: Searched, control: Control) -> Outcome:
-        """What the terms leave out besides, if there is anything that networks can learn."""
-        if self.n_classes or type(outcome.likelihood) is not Gaussian:
+    def _with_remainder(
+        self, outcome: Outcome, found: Additive, searched: Searched, control: Control, asked: dict[str, Any]
+    ) -> Outcome:
+        """What the terms leave out besides, if networks can learn it; where it is not asked for, what it is worth."""
+        if searched.rows.group is not None or not may_be_looked_at(searched.x):
             return outcome
         control.report("looking at what the terms leave")
-        x, y, rows, *_ = searched
-        encoding, inputs = searched.for_networks(self.seed)
-        if not is_something_left(inputs, y - found.left_out[0], rows.weight):
+        terms = self._for_networks(found, searched)
+        terms = terms._replace(unseen=self._unseen(searched, control, asked))
+        if control.enough() or not terms.is_something_left(self.seed):
             return outcome
-        usual = SCHEMES["deep_ensemble"]
-        widths = (*usual["widths"], y.shape[1])
-        skeleton = chain(inputs.shape[1], len(widths), activation=usual["activation"])
-        shape = Shape("deep_ensemble", skeleton, widths)
-        given: Any = Gaussian(), inputs, y, rows.weight, control
-        fitted = train(self.settings, shape, *given, n_steps=None)
-        networks, said = ensemble_of(fitted, shape, self.seed, inputs, y, rows.weight)
-        both = blend(found.left_out, said, y, rows.weight, n_draws=N_DRAWS)
-        if both is None:
-            return outcome
-        new: Any = noise(both.said, y, rows.weight, kinds=("gaussian",))
-        # targets without a remainder keep what they had
-        likelihood = Gaussian(np.where(both.share > 0.0, new.scale, np.sqrt(found.noise)))
-        about = both.share, both.sizes, both.probability, np.any(np.isnan(x), axis=0)
-        return outcome._replace(
-            posterior=TermsPosterior(found.terms, self.seed, Remainder(networks, encoding, *about)),
-            likelihood=likelihood,
-            left_out=Predictive(likelihood, both.said.mean, both.said.variance + both.said.fewer),
-            method=Method.BOTH_LEFT_OUT,
-            findings=[
-                *notes(
-                    Kind.FITTING,
-                    [
-                        "the terms are fitted in closed form. They leave something out that networks over all inputs "
-                        "add, as one more term; `remainder=False` does without."
-                    ],
-                ),
-                *(each for each in training(fitted) if each.severity is not Severity.NOTE),
-            ],
+        control.report("rows left out speak for networks over all inputs")
+        is_plain = (
+            asked["noise"].of is Plain and self.read.target.transform is None and self.settings.likelihood == "auto"
         )
+        kinds = ("gaussian", "student_t") if is_plain else ("gaussian",)
+        new = added(self.settings, terms, control, kinds=kinds, is_trial=not self._may_remain)
+        if new is None:
+            return outcome
+        if not self._may_remain:
+            return outcome._replace(findings=[*outcome.findings, *would_add(new, self.read.names)])
+        return outcome._replace(
+            posterior=TermsPosterior(found.terms, self.seed, new.remainder),
+            likelihood=new.left_out.likelihood,
+            left_out=new.left_out,
+            method=Method.BOTH_LEFT_OUT,
+            findings=[*outcome.findings, *said_of(new, self.read.names)],
+        )
+
+    def _unseen(self, searched: Searched, control: Control, asked: dict[str, Any]) -> Unseen | None:
+        """What terms that were sought without some rows say of them: those chosen by the rows themselves flatter."""
+        rows, is_streamed = searched.rows, self.read.stream is not None or searched.everything is not None
+        # of few rows more folds are needed, and accuracy asks for the same fits; what is only to be said is worth none
+        is_asked = plan(rows, self.seed, self.settings.evaluation, is_sought=True) is not None
+        is_worth_it = (is_asked or self._may_remain) and len(rows.y) <= MOST_UNSEEN and control.left >= self.seconds
+        if is_streamed or not is_worth_it:
+            return None
+        folds = folds_for(rows, self.seed)
+        outs = [folds == fold for fold in range(2 if is_asked and rows.time is None else 1)]
+        said = unseen_by(lambda kept: self._refit(kept, searched, control, **asked).f, rows, outs, self.n_classes)
+        return None if control.ended is not None else said
+
+    def _for_networks(self, found: Additive, searched: Searched) -> Terms:
+        return Terms(found, searched, self.targets, self.read.target, self.read.n_levels)
 
     def _findings(self, outcome: Outcome, found: Additive, control: Control) -> list[Finding]:
         """What there is to say about the inputs, and the end of the search."""
@@ -409,15 +432,6 @@ class AdditiveFit:
         known = {(s.input, s.other) for each in found.structures for s in each.substitutes}
         findings += concurvity(matrix, names, acting, known)
         return findings + cut_short(control, "some terms, or a remainder, may not have been looked for.")
-
-
-def threads(n_rows: int) -> threadpool_limits:
-    """Half the cores for LAPACK: its threads wait by spinning, and where others work beside them they thrash.
-
-    Of the cores that the process may use: one that is held to a core of sixteen must not start eight threads on it.
-    """
-    n_threads = max(cores() // 2, 1) if n_rows >= ROWS_FOR_THREADS else 1
-    return threadpool_limits(n_threads, user_api="blas")
 
 
 def _left_out(found: Additive) -> Predictive:

@@ -116,6 +116,9 @@ def chosen(
                 warm = lambda t, f=f: _class_loss(np.exp(t) * f, y, weight)  # noqa: E731
                 found = cast(OptimizeResult, minimize_scalar(warm, bounds=np.log(WARMTH), method="bounded"))
                 loss, warmth = float(found.fun), float(np.exp(found.x))
+            elif not likelihood.is_location:
+                each = likelihood.numpy_log_prob(f, y)
+                loss, warmth = -float(np.average(np.mean(each, axis=1), weights=weight)), 1.0
             else:
                 loss, warmth = float(np.average(np.mean((y - f) ** 2, axis=1), weights=weight)), 1.0
             if best is None or loss < best[0]:
@@ -125,21 +128,21 @@ def chosen(
     return best[1], best[2]
 
 
-def doubt_of_classes(
+def doubt_by_density(
     said: LeftOut, likelihood: Likelihood, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " latent"] | None:
-    """By what factor the variance of logits is to be taken: what makes the classes of rows left out likeliest.
+    """By what factor the variance of logits, or of log rates, is to be taken: what makes rows left out likeliest.
 
-    None of other likelihoods.
+    None where f is the mean of y, which errors speak of.
     """
-    if not likelihood.has_classes:
+    if likelihood.is_location:
         return None
     rows = np.random.default_rng(0).permutation(len(y))[:MOST_ROWS]
     mean, variance, own = said.mean[rows], said.variance[rows], weight[rows]
 
     def loss(factor: float) -> float:
-        p = Predictive(likelihood, mean, factor * variance).probabilities()
-        return -float(own @ np.log(np.maximum(p[np.arange(len(p)), y[rows, 0].astype(int)], LEAST_PROBABILITY)))
+        each = Predictive(likelihood, mean, factor * variance).log_prob(y[rows]).sum(axis=1)
+        return -float(own @ np.maximum(each, np.log(LEAST_PROBABILITY)))
 
     return np.full(mean.shape[1], min((0.0, 0.5 * DOUBT, DOUBT), key=loss))
 

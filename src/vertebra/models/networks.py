@@ -13,7 +13,7 @@ from vertebra.inference.outcome import Fitted, Progress
 from vertebra.inference.run import Callback
 from vertebra.likelihoods import Likelihood
 from vertebra.machine.control import Control
-from vertebra.models.calibration import LeftOut, chosen, doubt, doubt_of_classes, left_out
+from vertebra.models.calibration import LeftOut, chosen, doubt, doubt_by_density, left_out
 from vertebra.models.findings import Finding, Kind, Severity, notes
 from vertebra.models.settings import Settings
 from vertebra.networks import schemes
@@ -64,6 +64,10 @@ SCHEMES = {
         scales=(1.0, 3.0, 10.0),
     ),
 }
+# What is tried to say what networks would be worth: a third of the networks, half of the steps.
+TRIED: Usual = SCHEMES["tabular"] | Usual(
+    widths=(8, 64, 64), options={}, n_restarts=8, activation="silu", folds=4, fewest=(1000, 300), scales=(3.0, 10.0)
+)
 # Those of which many are averaged, each without some of the rows, and those on a node for every input.
 ENSEMBLES, EMBEDDED = ("deep_ensemble", "tabular"), ("tabular",)
 # What can be built on clusters and taken apart into terms.
@@ -116,9 +120,10 @@ def train(
     *,
     n_steps: int | None,
     stream: StreamedRows | None = None,
+    usual: Usual | None = None,
 ) -> Fitted:
     """Networks trained side by side, watched; with folds, where the scheme has some, as far as there are rows."""
-    usual, key = SCHEMES[shape.scheme], jr.key(settings.seed)
+    usual, key = usual or SCHEMES[shape.scheme], jr.key(settings.seed)
     folds = min(usual.get("folds", 0), len(x))
 
     def network_of(key, member: int):
@@ -162,9 +167,11 @@ def train(
     )
 
 
-def ensemble_of(fitted: Fitted, shape: Shape, seed: int, x, y, weight) -> tuple[EnsemblePosterior, LeftOut]:
+def ensemble_of(
+    fitted: Fitted, shape: Shape, seed: int, x, y, weight, *, usual: Usual | None = None
+) -> tuple[EnsemblePosterior, LeftOut]:
     """The networks as an ensemble, and what is said of every row by those that had not seen it."""
-    usual, unseen = SCHEMES[shape.scheme], np.stack(fitted.unseen)
+    usual, unseen = usual or SCHEMES[shape.scheme], np.stack(fitted.unseen)
     everyone = EnsemblePosterior(
         fitted.networks, np.ones(fitted.networks[0].n_outputs), seed, shape.scheme, shape.widths, usual["options"]
     )
@@ -176,7 +183,7 @@ def ensemble_of(fitted: Fitted, shape: Shape, seed: int, x, y, weight) -> tuple[
     if warmth != 1.0:
         networks = tuple(network.times(warmth) for network in networks)
     said = left_out(warmth * means[kept], warmth**2 * variances[kept], unseen[kept])
-    factor = doubt_of_classes(said, fitted.likelihood, y, weight)
+    factor = doubt_by_density(said, fitted.likelihood, y, weight)
     if factor is None:
         factor = doubt(said, y, weight)
     ensemble = everyone._replace(networks=networks, factor=factor)

@@ -1,6 +1,6 @@
 """A table read for a fit: how its columns and its target are meant, and the rows, in memory or in files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +35,10 @@ from vertebra.tables.passes import Training
 from vertebra.tables.schema import Schema, TableLike, ValuesLike, learn
 from vertebra.tables.streamed import StreamedRows, is_stream
 from vertebra.tables.weighting import Weighting, Weights, weighting
+
+# Networks read categories of more levels as the mean of the target in each: a scheme has so many codes, and one for
+# missing.
+MOST_CODES = 24
 
 
 class Read(NamedTuple):
@@ -266,6 +270,18 @@ class Encoded(NamedTuple):
     encoding: Encoding
     x: Float[np.ndarray, "n p"]
     n_levels: list[int]
+
+    def with_codes(self, n_levels: Sequence[int]) -> "Encoded":
+        """Categories that were left as they are as codes 0, 1, …, missing after the last level, −1 for one never seen.
+
+        `n_levels` are those of the columns before they were encoded.
+        """
+        tables, x = list(self.encoding.tables), self.x.copy()
+        for i, (table, levels) in enumerate(zip(tables, n_levels, strict=True)):
+            if levels and table is None:
+                tables[i] = np.append(np.arange(levels + 1.0), -1.0)
+                x[np.isnan(x[:, i]), i] = levels
+        return self._replace(encoding=self.encoding._replace(tables=tuple(tables)), x=x)
 
 
 def encoded(read: Read, targets: Targets, seed: int, *, most_levels: int, fill: bool) -> Encoded:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from scipy.spatial.distance import cdist
 from scipy.special import expit
 
@@ -32,11 +32,25 @@ def is_something_left(
 
     `away` of each row from terms that had not seen it; each row is left out of the ridge in turn, in closed form.
     """
-    n, p = x.shape
-    if n < LEAST_ROWS or int(np.sum(np.ptp(x, axis=0) > 0.0)) < LEAST_INPUTS:
+    if not may_be_looked_at(x):
         return False
+    return any(
+        is_clear(away[rows] ** 2, error**2, weight[rows]).any() for rows, error in errors_of_bumps(x, away, weight)
+    )
+
+
+def may_be_looked_at(x: Float[np.ndarray, "n p"]) -> bool:
+    """Whether there are rows enough, and more inputs than terms have."""
+    return len(x) >= LEAST_ROWS and int(np.sum(np.ptp(np.nan_to_num(x), axis=0) > 0.0)) >= LEAST_INPUTS
+
+
+def errors_of_bumps(
+    x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]
+) -> Iterator[tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m k"]]]:
+    """By what ridge regressions of y on bumps miss rows that they were fitted without, and which rows these are."""
+    n, p = x.shape
     order = np.random.default_rng(0).permutation(n)[:MOST_ROWS]
-    x, away, weight = x[order], away[order], weight[order]
+    x, y, weight = x[order], y[order], weight[order]
     spread = x.std(axis=0)
     x = x / np.where(spread > 0.0, spread, 1.0)
     centres = x[:N_CENTRES]
@@ -46,10 +60,18 @@ def is_something_left(
         values, vectors = np.linalg.eigh(np.exp(-0.5 * between / lengthscale**2))
         kept = values > 1e-8 * values[-1]
         features = np.exp(-0.5 * far / lengthscale**2) @ (vectors[:, kept] / np.sqrt(values[kept]))
-        errors = left_out_errors(features, away, weight, PENALTIES * float(weight.mean()))
-        if any(_is_clear(away**2, error**2, weight).any() for error in errors):
-            return True
-    return False
+        for error in left_out_errors(features, y, weight, PENALTIES * float(weight.mean())):
+            yield order, error
+
+
+def is_better_with(
+    ours: Float[np.ndarray, "m k"], other: Float[np.ndarray, "m k"], y: Float[np.ndarray, "m k"], weight
+) -> bool:
+    """Whether a share of what another model says otherwise makes rows clearly nearer that neither had seen."""
+    away, apart = y - ours, other - ours
+    along = np.average(away * apart, axis=0, weights=weight)
+    share = np.clip(along / np.maximum(np.average(apart**2, axis=0, weights=weight), 1e-300), 0.0, 1.0)
+    return bool(is_clear(away**2, (away - share * apart) ** 2, weight).any())
 
 
 def left_out_errors(
@@ -97,7 +119,7 @@ def blend(
     share = np.where(across > 0.0, np.clip(along / np.maximum(across, 1e-300), 0.0, 1.0), 0.0)
     before, left = away**2, (away - share * apart) ** 2
     # whether it is worth it is decided by what few networks do, which is no estimate
-    clear = _is_clear(before, left, weight)
+    clear = is_clear(before, left, weight)
     if not clear.any():
         return None
     share, after = np.where(clear, share, 0.0), left - share**2 * networks.fewer
@@ -119,6 +141,9 @@ def _gain(before, after, weight) -> tuple[Float[np.ndarray, " k"], Float[np.ndar
     return gain, np.sqrt(spread / weight.sum())
 
 
-def _is_clear(before, after, weight):
+def is_clear(
+    before: Float[np.ndarray, "n k"], after: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]
+) -> Bool[np.ndarray, " k"]:
+    """Whether squared errors have become smaller, by enough and surely."""
     gain, error = _gain(before, after, weight)
     return (gain > LEAST_SHARE * np.average(before, axis=0, weights=weight)) & (gain > LEAST_Z * error)

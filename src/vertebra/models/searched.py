@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.models.reading import Targets
+from vertebra.models.reading import MOST_CODES, Encoded, Targets
 from vertebra.models.rows import Rows
-from vertebra.tables.encoding import Encoding, encode
+from vertebra.tables.encoding import encode
 from vertebra.terms.sums import Everything
 
 
@@ -25,10 +25,9 @@ class Searched(NamedTuple):
     def weight(self) -> Float[np.ndarray, " n"]:
         return self.rows.weight
 
-    def for_networks(self, seed: int) -> tuple[Encoding, Float[np.ndarray, "n p"]]:
-        """The rows as networks read them, and by which encoding: categories as numbers, without gaps."""
-        direction = Targets(self.y, self.weight).direction(self.y)
-        settings: Any = dict(most_levels=0, fill=True, rng=np.random.default_rng(seed))
+    def for_networks(self, targets: Targets, seed: int) -> Encoded:
+        """The rows as networks read them: categories of few levels as codes, others as numbers, and no gaps."""
+        settings: Any = dict(most_levels=MOST_CODES, fill=True, rng=np.random.default_rng(seed), groups=self.rows.group)
         kinds = self.n_levels, [False] * len(self.n_levels)
-        encoding, inputs, _ = encode(self.x, direction, self.weight, *kinds, **settings)
-        return encoding, inputs
+        coded = encode(self.x, targets.direction(self.y), self.weight, *kinds, **settings)
+        return Encoded(*coded).with_codes(self.n_levels)

@@ -1,20 +1,18 @@
 """The fit of any skeleton: one network, or an ensemble whose noise is taken from rows that its members had not seen."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from vertebra.effects.posterior import NetworkPosterior
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
-from vertebra.models.additive import threads
+from vertebra.machine.threads import threads
 from vertebra.models.calibration import noise
 from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.diagnostics import cut_short
 from vertebra.models.findings import Kind, notes
 from vertebra.models.model import Model
 from vertebra.models.networks import EMBEDDED, ENSEMBLES, SCHEMES, Shape, ensemble_of, train, training
-from vertebra.models.reading import Encoded, Read, Targets, encoded, read_classes, read_numbers
+from vertebra.models.reading import MOST_CODES, Read, Targets, encoded, read_classes, read_numbers
 from vertebra.models.rows import marginal_rows, rows_together
 from vertebra.models.scores import Method
 from vertebra.models.settings import NOISES, Settings
@@ -26,8 +24,6 @@ from vertebra.tables.schema import TableLike, ValuesLike
 NOISES_OF_ENSEMBLES = ("auto", "gaussian", "student_t")
 # The width of layers of a scheme that has none of its own, on a skeleton of more layers.
 WIDTH = 8
-# Categories of more levels are read as the mean of the target in each: a scheme has so many codes, and one for missing.
-MOST_CODES = 24
 
 
 def fit_numbers(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: ValuesLike) -> Model:
@@ -57,7 +53,7 @@ def fit_classes(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: 
 def _fit(settings: Settings, read: Read, targets: Targets, likelihood: Likelihood, scheme: str) -> Model:
     rows, y, seed = read.rows, targets.y, settings.seed
     coded = encoded(read, targets, seed, most_levels=MOST_CODES if scheme in EMBEDDED else 0, fill=True)
-    coded = _with_codes(coded, read.n_levels)
+    coded = coded.with_codes(read.n_levels)
     x = coded.x
     below, skeleton = _shape(settings, read.names, x.shape[1], scheme)
     shape = Shape(scheme, skeleton, (*below, likelihood.n_latent(y.shape[1]) // len(skeleton.outputs)))
@@ -96,16 +92,6 @@ def _is_enough(read: Read, n_classes: int) -> bool:
     """Whether every fold of an ensemble can have rows of every class."""
     counts = np.bincount(read.rows.y[:, 0].astype(int), minlength=n_classes)
     return bool(counts.min() >= SCHEMES["tabular"].get("folds", 0))
-
-
-def _with_codes(coded: Encoded, n_levels: Sequence[int]) -> Encoded:
-    """Categories that were left as they are as codes 0, 1, …, missing after the last level, −1 for one never seen."""
-    tables, x = list(coded.encoding.tables), coded.x.copy()
-    for i, (table, levels) in enumerate(zip(tables, n_levels, strict=True)):
-        if levels and table is None:
-            tables[i] = np.append(np.arange(levels + 1.0), -1.0)
-            x[np.isnan(x[:, i]), i] = levels
-    return coded._replace(encoding=coded.encoding._replace(tables=tuple(tables)), x=x)
 
 
 def _shape(settings: Settings, names: list[str], n_inputs: int, scheme: str) -> tuple[list[int], Skeleton]:

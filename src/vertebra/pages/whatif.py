@@ -82,11 +82,10 @@ def tables(model: Model, measure: Measure = Measure.DATA) -> Record:
     }
 
 
-def _scale(model: Model, likelihood: Gaussian) -> Float[np.ndarray, " k"]:
-    """The sd of Gaussian noise, with what the page leaves out."""
-    scale = np.atleast_1d(np.asarray(likelihood.scale, np.float64))
-    remainder = model.posterior.remainder
-    return scale if remainder is None else np.hypot(scale, remainder.size)
+def _with_rest(model: Model, scale: Float[np.ndarray, "*k"]) -> Float[np.ndarray, " k"]:
+    """The scale of noise, with what the page leaves out."""
+    scale, remainder = np.atleast_1d(scale), model.posterior.remainder
+    return scale if remainder is None else np.hypot(scale, remainder.size[:: model.likelihood.latent_per_target])
 
 
 def _of_terms(model: Model, sum_of_terms: SumOfTerms, measure: Measure) -> Tabulated:
@@ -224,7 +223,7 @@ def _n_nodes(model: Model) -> int:
 def _least_variance(model: Model, k: int) -> float:
     """What the predictive variance holds besides that of f, on the model's scale."""
     if isinstance(model.likelihood, Gaussian):
-        return float(_scale(model, model.likelihood)[k] ** 2)
+        return float(_with_rest(model, np.asarray(model.likelihood.scale, np.float64))[k] ** 2)
     return 0.02
 
 
@@ -288,11 +287,13 @@ def _likelihood(model: Model) -> Record:
     record: Record = {"name": type(likelihood).__name__, "is_discrete": bool(likelihood.is_discrete)}
     record["power"] = None  # of the scale that was fitted, if it is not that of y
     if isinstance(likelihood, Gaussian):
-        record["scale"] = _scale(model, likelihood).tolist()
+        record["scale"] = _with_rest(model, np.asarray(likelihood.scale, np.float64)).tolist()
     elif isinstance(likelihood, StudentT | HeteroscedasticGaussian):
-        record["scale"] = np.atleast_1d(np.exp(np.asarray(likelihood.log_scale, np.float64))).tolist()
+        record["scale"] = _with_rest(model, np.exp(np.asarray(likelihood.log_scale, np.float64))).tolist()
     if isinstance(likelihood, NegativeBinomial):
-        record["dispersion"] = np.atleast_1d(np.exp(np.asarray(likelihood.log_dispersion, np.float64))).tolist()
+        # a log rate that is δ off adds about μ²δ² to the variance, as a dispersion of δ² does
+        usual = np.sqrt(np.exp(np.asarray(likelihood.log_dispersion, np.float64)))
+        record["dispersion"] = (_with_rest(model, usual) ** 2).tolist()
     if isinstance(likelihood, StudentT):
         record["degrees"] = float(likelihood.degrees)
     n = model.posterior.n_outputs

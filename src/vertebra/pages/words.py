@@ -161,7 +161,12 @@ def rest_words(model: Model) -> str:
     """What the panel leaves out, if anything."""
     if (remainder := model.posterior.remainder) is None:
         return ""
-    away = " or ".join(map(number, remainder.size * model.target.scale))
+    if model.is_classifier or model.likelihood.is_discrete:
+        away = f"{' or '.join(map(number, remainder.size))} on the {'logit' if model.is_classifier else 'log'} scale"
+    else:
+        # of uneven noise every second latent function is its scale
+        sizes = remainder.size[:: model.likelihood.latent_per_target]
+        away = " or ".join(map(number, sizes * model.target.scale))
     return (
         " The term of all inputs stays out, since a page has no room for its networks: the model itself is "
         f"typically {away} away from this, with narrower intervals."
