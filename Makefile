@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow check docs examples bench reproduce reproduce-quick clean
+.PHONY: demo test test-slow check docs examples bench stale reproduce reproduce-quick clean
 
 # What a newcomer needs: the library and its report, without PyTorch and checkers.
 demo: $(VENV)/.demo
@@ -30,20 +30,25 @@ docs: $(READY)
 examples: $(READY)
 	$(BIN)/python examples/render.py
 
+# Results whose code has changed since they were recorded, and the pages that quote them.
+stale:
+	$(PYTHON) experiments/stamps.py
+
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/run.py
 
-# The tables that need data read it from the folder VERTEBRA_DATA, and are left out without it.
-reproduce-quick: $(VENV)/.peers
-	cd experiments && ../$(BIN)/python synthetic.py --quick && ../$(BIN)/python schemes.py --quick
-	test -z "$$VERTEBRA_DATA" || (cd experiments && ../$(BIN)/python uci.py --quick)
-	cd experiments && ../$(BIN)/python render.py --quick
+# All studies; hours to days. A run that was cut off goes on, what the code of today has done stays.
+# JOBS=16 processes (else as many as there are cores), GPU=1 for what needs one, VERTEBRA_DATA for the tables.
+JOBS ?=
+REPRODUCE = $(abspath $(BIN))/python experiments/reproduce.py $(if $(JOBS),--jobs $(JOBS)) $(if $(GPU),--gpu)
 
-# Hours; a run that was cut off goes on where it stopped.
-reproduce: $(VENV)/.peers
-	cd experiments && ../$(BIN)/python synthetic.py && ../$(BIN)/python schemes.py
-	test -z "$$VERTEBRA_DATA" || (cd experiments && ../$(BIN)/python uci.py)
-	cd experiments && ../$(BIN)/python figures.py && ../$(BIN)/python render.py
+reproduce: $(VENV)/.peers $(VENV)/.bench
+	$(REPRODUCE)
+
+# The small form of each study that has one.
+reproduce-quick: $(VENV)/.peers $(VENV)/.bench
+	$(REPRODUCE) --quick
+	cd experiments && ../$(BIN)/python render.py --quick
 
 clean:
 	rm -rf $(VENV) site demo-output

@@ -21,6 +21,7 @@ from typing import NamedTuple
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+from stamps import marked, recording
 
 import vertebra as vb
 from vertebra.datasets import FUNCTIONS, synthetic
@@ -149,7 +150,9 @@ def record(path: pathlib.Path, todo: list[Task], n_processes: int) -> None:
     left = [task for task in todo if tuple(map(str, task)) not in done]
     path.parent.mkdir(exist_ok=True)
     versions = " ".join(f"{name}-{importlib.metadata.version(name)}" for name in ("vertebra", "jax", "numpy"))
-    with path.open("a") as file, ProcessPoolExecutor(n_processes) as pool:
+    if not left:
+        return
+    with recording(path, __file__), path.open("a") as file, ProcessPoolExecutor(n_processes) as pool:
         writer = csv.writer(file)
         if not done and file.tell() == 0:
             writer.writerow(FIELDS)
@@ -194,7 +197,7 @@ def render(path: pathlib.Path) -> str:
         "# AddNN at its defaults",
         "",
         "Rendered from `results/additive.csv` by `python experiments/additive.py`.",
-        "",
+        "" if path.stem.endswith("-quick") else f"\n{marked(['experiments/additive', 'experiments/additive-fresh'])}\n",
     ]
     lines += [
         "n = 5000, p = 10, noise variance 1, 10 seeds: mean (largest)",

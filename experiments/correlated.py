@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 from runner import RESULTS, read, run
 from scipy.special import ndtr
+from stamps import recording
 
 import vertebra as vb
 from vertebra.likelihoods.working_responses import Plain
@@ -377,6 +378,11 @@ def numbers(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**{name: rows[name].astype(float) for name in names})
 
 
+def keep(path, rows: pd.DataFrame, digits: str = "%.6g") -> None:
+    with recording(path, __file__, is_new=True):
+        rows.to_csv(path, index=False, float_format=digits)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", choices=["bias", "cover", "copies", "halves", "ranking", "cost", "figures"])
@@ -402,17 +408,17 @@ def main() -> None:
         say_copies(pd.DataFrame(read(path)).pipe(numbers))
     elif study == "halves":
         rows = [row for name in ("own", "diamonds") for row in halves(name)]
-        pd.DataFrame(rows).to_csv(path, index=False, float_format="%.6g")
+        keep(path, pd.DataFrame(rows))
         say_halves(pd.DataFrame(rows))
     elif study == "ranking":
         rows = ranking()
-        rows.to_csv(path, index=False, float_format="%.6g")
+        keep(path, rows)
         say_ranking(rows)
     elif study == "figures":
         figures()
     else:
         found = cost()
-        found.to_csv(path, index=False, float_format="%.4g")
+        keep(path, found, "%.4g")
         print(found.to_string())
 
 

@@ -10,6 +10,7 @@ import jax.random as jr
 import matplotlib as mpl
 import numpy as np
 from runner import RESULTS
+from stamps import recording
 
 mpl.use("Agg")
 
@@ -53,7 +54,8 @@ def kernels() -> None:
                 phi = np.asarray(network.top_features(jnp.asarray(x, jnp.float32).T)[0])[0]
                 errors.append(np.mean((phi.T @ phi - exact) ** 2))
             rows.append((depth, r, float(np.sqrt(np.mean(errors)))))
-    with (RESULTS / "kernels.csv").open("w", newline="") as file:
+    path = RESULTS / "kernels.csv"
+    with recording(path, __file__, is_new=True), path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["depth", "r", "error"])
         writer.writerows((d, r, f"{e:.4g}") for d, r, e in rows)

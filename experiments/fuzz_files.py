@@ -18,7 +18,6 @@ import importlib.util
 import io
 import json
 import pathlib
-import resource
 import selectors
 import subprocess
 import sys
@@ -37,9 +36,15 @@ from vertebra import serving
 from vertebra.machine import checkpoint
 from vertebra.machine import file as storage
 
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments/results"
 N_MUTANTS, N_QUICK = 5000, 50
+STATM = pathlib.Path("/proc/self/statm")  # of Linux: elsewhere memory has no limit here
 MEMORY = 2**30  # bytes that loading and predicting may take besides what the process has
 SECONDS = 60.0  # for one mutant: the slowest that load take a few
 N_A_PROCESS = 1250  # mutants; each new shape leaves a compiled program behind
@@ -347,8 +352,9 @@ def work(folder: pathlib.Path, name: str, seed: int, start: int, stop: int) -> N
         outcome, words = judge(kind, kind.sound, path)
         if outcome != "loaded":
             raise RuntimeError(f"The file itself is {outcome}: {words}")
-        had = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (had + MEMORY, had + MEMORY))
+        if resource is not None and STATM.is_file():
+            had = int(STATM.read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (had + MEMORY, had + MEMORY))
         print("ready", flush=True)
         for number in range(start, stop):
             content = mutant(kind.contents, seed, number, kind.seal)

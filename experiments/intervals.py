@@ -14,6 +14,7 @@ import time
 
 import jax
 import numpy as np
+from stamps import recording
 
 import vertebra as vb
 from vertebra.datasets import benchmark
@@ -63,7 +64,8 @@ def main() -> None:
             done = [float(r["coverage"]) for r in rows if r["set"] == name and str(r["conformal"]) == str(conformal)]
             print(f"{name}, conformal {conformal}: mean coverage {np.mean(done):.4f}", flush=True)
         if not options.quick:
-            with path.open("w", newline="") as file:
+            is_new = name == options.only[0] and {row["set"] for row in rows} == {name}
+            with recording(path, __file__, is_new=is_new), path.open("w", newline="") as file:
                 writer = csv.DictWriter(file, FIELDS)
                 writer.writeheader()
                 writer.writerows(rows)

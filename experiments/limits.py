@@ -28,6 +28,7 @@ from additive import bands
 from scipy.special import expit, ndtr
 from scipy.stats import binomtest
 from scipy.stats import t as student
+from stamps import recording
 
 mpl.use("Agg")
 
@@ -346,7 +347,9 @@ def record(path: pathlib.Path, todo: list[Task], n: int = N_ROWS, jobs: int = 1)
     done = {tuple(row[field] for field in Task._fields) for row in load(path)} if path.exists() else set()
     left = [task for task in todo if tuple(map(str, task)) not in done]
     path.parent.mkdir(exist_ok=True)
-    with path.open("a", newline="") as file:
+    if not left:
+        return
+    with recording(path, __file__), path.open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if file.tell() == 0:
             writer.writerow(FIELDS)

@@ -537,10 +537,12 @@ def recorded(rows: list[dict]) -> list[dict]:
 
 def write(path: pathlib.Path, rows: list[dict], order: list[tuple]) -> None:
     """Writes rows that were recorded; rows of the same problem and scheme that stood there before are replaced."""
+    from stamps import recording  # beside this file, which tests read from where they are
+
     kept = [row for row in read(path) if _job_of(row) not in {_job_of(row) for row in rows}] if path.exists() else []
     rows = sorted(kept + rows, key=lambda row: order.index(_job_of(row)))
     path.parent.mkdir(exist_ok=True)
-    with path.open("w", newline="") as file:
+    with recording(path, __file__, is_new=not kept), path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

@@ -12,6 +12,7 @@ import sys
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+from stamps import recording
 
 from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.metrics import calibration_error
@@ -53,7 +54,7 @@ def main() -> None:
         empty += not search(rows_of(rng.random((1000, 10)), rng.standard_normal(1000)))[0].terms
     record.append(["calibration error", len(stated), calibration_error(stated, real, 20), ""])
     record.append(["noise without terms", len(NOISE_SEEDS), empty / len(NOISE_SEEDS), ""])
-    with RESULTS.open("w", newline="") as file:
+    with recording(RESULTS, __file__, is_new=True), RESULTS.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["stated", "n", "mean_stated", "share_real"])
         writer.writerows([[f"{v:.4g}" if isinstance(v, float) else v for v in row] for row in record])

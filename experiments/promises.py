@@ -40,6 +40,7 @@ import pandas as pd
 from scipy.special import expit, ndtr, ndtri, softmax
 from scipy.stats import beta
 from scipy.stats import t as student
+from stamps import recording
 
 import vertebra as vb
 from vertebra.datasets import Part, SumOfParts
@@ -705,7 +706,9 @@ def record(path: pathlib.Path, todo: Sequence[Task], jobs: int = 1, seconds: flo
     print(f"{path.name}: {len(todo) - len(left)} of {len(todo)} are there, {len(left)} to run.", flush=True)
     path.parent.mkdir(exist_ok=True)
     failed = 0
-    with path.open("a", newline="") as file:
+    if not left:
+        return 0
+    with recording(path, __file__), path.open("a", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if file.tell() == 0:
             writer.writerow(FIELDS)

@@ -3,16 +3,19 @@
     python experiments/quote.py
 
 A document holds `<!-- table: name -->` and `<!-- /table: name -->`; what stands between them is a table of `TABLES`.
+Before `<!-- recorded: names -->` stands at which commit the results of these names were recorded (`stamps`).
 """
 
 import math
 import pathlib
 import re
 from collections.abc import Callable
+from unittest import mock
 
 import pandas as pd
 from render import FUNCTIONS, name_of, table
 from runner import RESULTS
+from stamps import labelled, pages
 
 ROOT = pathlib.Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks/results"
@@ -185,15 +188,30 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 
 
 def quoted(text: str) -> str:
-    """The document with its tables as they are recorded."""
+    """The document with its tables, and what these are of, as they are recorded."""
     for name, made in TABLES.items():
         start, end = f"<!-- table: {name} -->\n", f"<!-- /table: {name} -->"
         if start in text:
             before, rest = text.split(start)
             text = f"{before}{start}\n" + "\n".join(made()).strip() + f"\n\n{end}" + rest.split(end)[1]
-    return text
+    return labelled(text)
+
+
+def sources(text: str) -> set[str]:
+    """The results files that the tables of a document are made of, such as experiments/uci."""
+    read, found = pd.read_csv, set()
+
+    def noted(path: pathlib.Path, *others: object, **options: object) -> pd.DataFrame:
+        found.add(f"{path.parent.parent.name}/{path.stem}")
+        return read(path, *others, **options)
+
+    with mock.patch.object(pd, "read_csv", noted):
+        for name, made in TABLES.items():
+            if f"<!-- table: {name} -->" in text:
+                made()
+    return found
 
 
 if __name__ == "__main__":
-    for path in sorted((ROOT / "docs").glob("*.md")):
-        path.write_text(quoted(path.read_text()))
+    for path in map(ROOT.joinpath, pages()):
+        path.write_text(quoted(path.read_text(encoding="utf-8")), encoding="utf-8")

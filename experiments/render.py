@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import schemes
 from runner import RESULTS
+from stamps import marked
 
 HERE = pathlib.Path(__file__).parent
 FUNCTIONS = ("f1", "f2", "f3", "f4")
@@ -280,6 +281,8 @@ def render(results: pathlib.Path, *, ending: str = "", reference: pathlib.Path |
         "within one standard error of it. In square brackets: over how many seeds or splits."
     )
     lines = ["# Results", "", said, ""]
+    if not ending:
+        lines += [marked([f"experiments/{name}" for name in ("synthetic", "schemes", "uci", "kernels")]), ""]
     parts = {
         "synthetic": lambda rows: synthetic_part(rows, reference),
         "schemes": schemes_part,

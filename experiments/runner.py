@@ -12,15 +12,22 @@ import multiprocessing.util
 import os
 import pathlib
 import platform
-import resource
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
 import jax
+from stamps import recording
 
-RESULTS = pathlib.Path(__file__).parent / "results"
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None
+
+# `make reproduce` in a tiny form, for a test, writes elsewhere.
+RESULTS = pathlib.Path(os.environ.get("VERTEBRA_RESULTS") or pathlib.Path(__file__).parent / "results")
 # What every task is measured by, and what it ran on.
 MEASURED = ("seconds", "cpu_seconds", "peak_mb", "device")
 VERSIONS = ("vertebra", "jax", "numpy")
@@ -59,13 +66,14 @@ def run(
         return 0
     context = multiprocessing.get_context("spawn")
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    n_processes = n_processes or max(len(cores), 1)
+    n_processes = n_processes or int(os.environ.get("JOBS") or 0) or len(cores) or os.cpu_count() or 1
     free = context.SimpleQueue()
     for k in range(n_processes):
         free.put(cores[k % len(cores)] if cores else -1)
     failed = 0
     path.parent.mkdir(exist_ok=True)
-    with _quiet(), path.open("a", newline="") as file:
+    study = str(sys.modules["__main__"].__file__)
+    with _quiet(), recording(path, study), path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fields)
         if file.tell() == 0:
             writer.writeheader()
@@ -107,7 +115,7 @@ def _quiet():
 def read(path: pathlib.Path) -> list[dict[str, str]]:
     if not path.is_file():
         return []
-    with path.open() as file:
+    with path.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
@@ -122,13 +130,20 @@ def _settle(free) -> None:
 def _measured(one, task):
     start, cpu = time.perf_counter(), time.process_time()
     row = one(task)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
     return row | {
         "seconds": time.perf_counter() - start,
         "cpu_seconds": time.process_time() - cpu,
-        "peak_mb": peak,
+        "peak_mb": _peak(),
         "device": jax.default_backend(),
     }
+
+
+def _peak() -> float:
+    """The most memory that this process had, in MB; unknown on Windows."""
+    if resource is None:
+        return float("nan")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / 2**20 if sys.platform == "darwin" else most / 1024.0  # bytes on a Mac, kilobytes elsewhere
 
 
 def _short(value: Any) -> Any:

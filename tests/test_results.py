@@ -1,8 +1,12 @@
 """The runner runs what is missing and no more; tables are those of the csv files, quoted figures the recorded ones."""
 
+import argparse
 import csv
 import importlib
+import os
 import pathlib
+import signal
+import subprocess
 import sys
 from typing import NamedTuple
 
@@ -147,3 +151,61 @@ def test_quoted_figures_of_the_uci_sets_are_the_recorded_ones():
         density = " | ".join(f"{own.loc[s, 'log_density']:.2f}" for s in sets)
         assert f"| `{name}()`, RMSE | {rmse} |" in readme
         assert f"| `{name}()`, log density | {density} |" in readme
+
+
+@pytest.mark.slow
+def test_everything_is_run_again_by_one_command_and_goes_on_after_a_kill(tmp_path):
+    """Two studies in their small form: killed while the first is under way, then to the end, then nothing is left."""
+    command = [sys.executable, str(ROOT / "experiments/reproduce.py"), "--quick", "--jobs", "1"]
+    command += ["--only", "experiments/schemes", "experiments/separable"]
+    options = {
+        "env": {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | {"VERTEBRA_RESULTS": str(tmp_path)},
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+    }
+    rows = tmp_path / "schemes-quick.csv"
+    with subprocess.Popen(command, start_new_session=True, **options) as process:
+        for line in process.stdout:
+            if line.startswith("1/2"):
+                os.killpg(process.pid, signal.SIGKILL)
+    (first,) = (line for line in rows.read_text().splitlines()[1:] if line)
+    whole = subprocess.run(command, timeout=600, check=False, **options)
+    assert whole.returncode == 0, whole.stdout
+    assert "schemes-quick.csv: 1 of 2 are there, 1 to run." in whole.stdout
+    assert "2 studies ended, 0 failed, 0 left out" in whole.stdout
+    assert first in rows.read_text().splitlines()
+    assert len(pd.read_csv(rows)) == 2
+    stamps = importlib.import_module("stamps")
+    for name in ("schemes", "separable"):
+        stamp = stamps.read(tmp_path / f"{name}-quick.csv")
+        assert stamp.code == stamps.digest_of(ROOT / f"experiments/{name}.py")  # one state of the code, resumed or not
+    again = subprocess.run(command, timeout=60, check=True, **options).stdout
+    assert again.count(": done, in ") == 2
+
+    # what another state of the code left is put aside, and all of it is run anew
+    stamps.write(rows, stamps.read(rows)._replace(code="of another"))
+    reproduce = importlib.import_module("reproduce")
+    study = reproduce.Study("experiments/schemes.py", is_quick=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproduce, "RESULTS", tmp_path)
+        reproduce.prepared(study, "of today", is_quick=True)
+    assert not rows.exists()
+    assert first in (tmp_path / "schemes-quick.csv-before").read_text()
+
+
+def test_every_study_of_a_results_file_is_run_again_by_the_one_command():
+    reproduce, stamps = importlib.import_module("reproduce"), importlib.import_module("stamps")
+    made = {path.resolve() for study in reproduce.STUDIES for path in study.files(is_quick=False)}
+    assert [path.name for path in stamps.results() if path.resolve() not in made] == []
+    names = [study.name for study in reproduce.STUDIES]
+    assert len(set(names)) == len(names)
+    for study in reproduce.STUDIES:
+        said = (ROOT / study.script).read_text()
+        assert "--quick" in said or not study.is_quick
+        assert study.jobs in said or study.jobs == "env"
+    asked = argparse.Namespace(gpu=False, data=None)
+    lacking = {study.name: reproduce.lacking(study, asked) for study in reproduce.STUDIES}
+    assert lacking["benchmarks/gpu-additive"] == "a GPU, and --gpu"
+    assert lacking["experiments/intervals"] == "the tables: --data, or VERTEBRA_DATA"
+    assert lacking["experiments/schemes"] == ""

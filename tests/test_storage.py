@@ -1,4 +1,3 @@
-import fcntl
 import io
 import json
 import math
@@ -22,6 +21,8 @@ from hypothesis.extra import numpy as hnp
 from vertebra import load
 from vertebra.machine import file as storage
 from vertebra.machine.file import FORMAT, BadFile, read, write
+
+fcntl = storage.fcntl  # not on Windows
 
 DTYPES = ["bool", "uint8", "int32", "int64", "float32", "float64"]
 HEADER = {"name": "Bjørn", "levels": ["a", 1, 2.5, True, None], "nested": {"x": {"y": [-0.0, 1e-300]}}, "empty": {}}
@@ -241,6 +242,7 @@ def test_a_long_name_can_be_written(tmp_path):
     assert read(path) == ("Thing", {}, {})
 
 
+@pytest.mark.skipif(fcntl is None, reason="locks and kills of POSIX")
 def test_a_process_killed_while_it_writes_leaves_a_file_that_loads(tmp_path):
     path = tmp_path / "model.vertebra"
     write(path, "Thing", {"i": -1}, {"a": np.full(500_000, -1.0)})
@@ -275,6 +277,7 @@ def test_the_same_contents_are_the_same_bytes(path):
         assert other.read_bytes() == first
 
 
+@pytest.mark.skipif(fcntl is None, reason="locks and kills of POSIX")
 def test_what_killed_processes_left_is_swept_and_what_others_write_is_not(tmp_path):
     path = tmp_path / "model.vertebra"
     code = (
@@ -437,6 +440,7 @@ def test_absurd_sizes_take_no_memory(path):
     ids=["arrays", "lists", "keys", "empty arrays"],
 )
 def test_json_of_very_many_values_is_refused_before_it_is_parsed(path, content, words):
+    pytest.importorskip("resource", reason="memory is not measured on Windows")
     metadata = parts(path.read_bytes())[0]["__metadata__"]
     path.write_bytes(joined(f'{{"__metadata__":{json.dumps(metadata)},{content()}}}'.encode(), b""))
     code = (

@@ -80,10 +80,32 @@ def test_numbers_on_a_line_are_copies_and_others_are_not():
     gaps = np.where(rng.random(300) < 0.1, np.nan, celsius)
     nearly = celsius + 1e-6 * rng.standard_normal(300)
     matrix = np.stack([celsius, 1.8 * celsius + 32.0, -celsius, celsius**3, gaps, 2.0 * gaps, nearly], axis=1)
-    assert copies_of(matrix) == {1: 0, 2: 0, 5: 4}
+    assert copies_of(matrix, on_lines=True) == {1: 0, 2: 0, 5: 4}
     nothing = np.full((10, 3), np.nan)
     assert copies_of(nothing) == {1: 0, 2: 0}
     assert copies_of(np.tile([1.0, 1.0, 2.0], (10, 1))) == {1: 0}
+
+
+def test_numbers_that_rise_or_fall_together_are_copies():
+    rng = np.random.default_rng(0)
+    income = np.round(rng.lognormal(3.0, 0.5, 300), 1)  # with ties
+    gaps = np.where(rng.random(300) < 0.1, np.nan, income)
+    centred = income - income.mean()
+    matrix = np.stack([income, np.log(income), 1.0 / income, centred**2, np.round(income), gaps, gaps**2], axis=1)
+    assert copies_of(matrix) == {1: 0, 2: 0, 6: 5}
+    # of few values chance may order two numbers alike
+    few = rng.integers(0, 5, 300).astype(float)
+    assert copies_of(np.stack([few, few**2], axis=1)) == {}
+
+
+def test_a_number_and_its_square_are_one_input():
+    rng = np.random.default_rng(2)
+    age = rng.uniform(20.0, 60.0, 300)
+    x = pd.DataFrame({"age": age, "agesq": age**2, "idle": rng.random(300)})
+    y = -0.01 * (age - 40.0) ** 2 + rng.standard_normal(300)
+    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, y)
+    assert model.clusters_ == [("age",)]
+    assert "agesq is a copy of age, which alone is read" in str(model.diagnostics_)
 
 
 def test_exact_copies_are_one_input_with_two_names():
@@ -161,3 +183,20 @@ def test_gaps_in_the_same_rows_come_together_and_copies_are_said_elsewhere():
         (int(gone.sum()), ((0, "missing"), (1, "missing")))
     ]
     assert together(matrix, schema.columns, [0, 2], {}) == []
+
+
+def test_gaps_in_the_same_rows_and_a_shared_level_make_no_copies():
+    """Nearest functions would be those of the gaps, or of the level, whatever the values say."""
+    rng = np.random.default_rng(3)
+    n = 800
+    is_off = rng.random(n) < 0.3
+    x = pd.DataFrame({"height": rng.normal(170.0, 8.0, n), "weight": rng.normal(70.0, 9.0, n)})
+    x.loc[rng.random(n) < 0.05, ["height", "weight"]] = np.nan
+    for name in ("backup", "security"):
+        x[name] = np.where(is_off, "no service", rng.choice(["yes", "no"], n))
+    f = 0.1 * (x["height"].fillna(170.0) - 170.0) + 0.1 * (x["weight"].fillna(70.0) - 70.0)
+    f += x["backup"].map({"yes": 1.0, "no": -1.0, "no service": 0.0}) + (x["security"] == "yes")
+    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, f + rng.standard_normal(n))
+    assert len(model.clusters_) == 4
+    assert model.substitutes().empty
+    assert "read them as one" not in str(model.diagnostics_)

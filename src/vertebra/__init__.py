@@ -2,7 +2,7 @@
 
 import importlib
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Imported when first asked for, since JAX takes seconds and help needs none of it. `__init__.pyi` says the same to
 # editors and type checkers.

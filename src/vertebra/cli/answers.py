@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from safetensors import safe_open
 
 from vertebra.cli.tablefile import Refused, nearest
 from vertebra.cli.terminal import Gain
@@ -294,8 +293,8 @@ def _diagnostics(found: Diagnostics) -> dict[str, object]:
 
 def written(path: pathlib.Path) -> dict[str, object]:
     """What the file says about its making; it was checked when it was loaded."""
-    with safe_open(path, "np") as file:
-        metadata = file.metadata()
+    with path.open("rb") as file:
+        metadata = json.loads(file.read(int.from_bytes(file.read(8), "little")))["__metadata__"]
     versions = json.loads(metadata["libraries"])
     known = {str(name): str(version) for name, version in versions.items()} if isinstance(versions, dict) else {}
     return {"format": int(metadata["vertebra_format"]), "versions": known}

@@ -125,7 +125,7 @@ def marked_gaps(values: Float[np.ndarray, " n"], name: str) -> list[Finding]:
 
 
 def equal_inputs(copies: Mapping[int, int], names: Sequence[str]) -> list[Finding]:
-    """Inputs that are equal in all rows: the model reads the first, and cannot know which of them acts."""
+    """Inputs that say the same in all rows: the model reads the first, and cannot know which of them acts."""
     groups: dict[int, list[str]] = {}
     for i, first in copies.items():
         groups.setdefault(first, []).append(names[i])

@@ -20,6 +20,8 @@ ROWS_FOR_BINS = 10_000
 SAME_LINE = 1e-9
 # So many rows to a value, on average, and the values are few.
 ROWS_PER_VALUE = 5
+# Two numbers of fewer distinct values may rise together by chance: of so many they do in one of two million tables.
+FEWEST_TO_RISE = 10
 
 
 class Marginal(NamedTuple):
@@ -135,12 +137,19 @@ def at_equal_ranks(
     return values[order][np.minimum(np.searchsorted(upto, np.linspace(0.0, upto[-1], n_steps)), len(order) - 1)]
 
 
-def copies_of(matrix: Float[np.ndarray, "n p"], n_levels: Sequence[int] | None = None) -> dict[int, int]:
+def copies_of(
+    matrix: Float[np.ndarray, "n p"], n_levels: Sequence[int] | None = None, *, on_lines: bool = False
+) -> dict[int, int]:
     """The columns that say the same as one before them, gap for gap, and which that is.
 
-    Numbers do if one is a line of the other, as degrees Celsius and Fahrenheit; levels if they are one-to-one, whatever
-    they are called; and levels and a number of few values, if these are one-to-one.
+    Numbers do if one is a line of the other, as degrees Celsius and Fahrenheit, or, unless they are to be `on_lines`,
+    rises or falls with it throughout, as an income and its logarithm: a curve of one is a curve of the other. Levels
+    do if they are one-to-one, whatever they are called; and levels and a number of few values, if these are one-to-one.
     """
+
+    def is_same(i: int, j: int) -> bool:
+        return _are_on_a_line(matrix, i, j) or (not on_lines and _rise_together(matrix, i, j))
+
     has_levels = [bool(n_levels is not None and n_levels[i]) for i in range(matrix.shape[1])]
     by_ends: dict[tuple[int, int, int], list[int]] = {}
     by_codes: dict[bytes, int] = {}
@@ -149,14 +158,14 @@ def copies_of(matrix: Float[np.ndarray, "n p"], n_levels: Sequence[int] | None =
         same = None
         if not has_levels[i]:
             alike = by_ends.setdefault(_ends(column), [])
-            same = next((j for j in alike if _are_on_a_line(matrix, i, j)), None)
+            same = next((j for j in alike if is_same(i, j)), None)
             if same is None:
                 alike.append(i)
         if same is None and any(has_levels):
             codes = _in_order_of_rows(column)
             if has_levels[i] or codes.max(initial=0.0) + 1.0 <= len(codes) / ROWS_PER_VALUE:
                 same = by_codes.setdefault(codes.tobytes(), i)
-                # numbers that are one-to-one and on no line have curves of their own
+                # numbers that are one-to-one and do not rise together have curves of their own
                 same = same if has_levels[i] or has_levels[same] else None
         if same is not None and same != i:
             result[i] = same
@@ -185,6 +194,19 @@ def _are_on_a_line(matrix: Float[np.ndarray, "n p"], i: int, j: int) -> bool:
     share = (0.5 * one - 0.5 * one[low]) / (0.5 * one[high] - 0.5 * one[low])
     away = np.abs(other[low] * (1.0 - share) + other[high] * share - other)
     return bool(away.max() <= SAME_LINE * np.abs(0.5 * other[high] - 0.5 * other[low]))
+
+
+def _rise_together(matrix: Float[np.ndarray, "n p"], i: int, j: int) -> bool:
+    """Whether one number rises with the other wherever that does and nowhere else; or falls."""
+    gap = np.isnan(matrix[:, i])
+    if not np.array_equal(gap, np.isnan(matrix[:, j])):
+        return False
+    one, other = matrix[~gap, i], matrix[~gap, j]
+    order = np.argsort(one, kind="stable")
+    rises, signs = np.diff(one[order]) > 0.0, np.sign(np.diff(other[order]))
+    if np.count_nonzero(rises) + 1 < FEWEST_TO_RISE:
+        return False
+    return np.array_equal(signs, rises.astype(float)) or np.array_equal(-signs, rises.astype(float))
 
 
 def _in_order_of_rows(codes: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -22,7 +22,7 @@ from vertebra.terms.all_rows import more_degrees, taken_to_all
 from vertebra.terms.components import Components
 from vertebra.terms.copula import Copula
 from vertebra.terms.dependence import mixings, stretches
-from vertebra.terms.evidence import Basis, basis_of
+from vertebra.terms.evidence import Basis
 from vertebra.terms.families import DEGREE, Family
 from vertebra.terms.functions import System, system_of
 from vertebra.terms.joint import Joint, gram_of, shrunk
@@ -41,9 +41,15 @@ from vertebra.terms.latents import (
 )
 from vertebra.terms.model import model_of
 from vertebra.terms.overconfidence import has_much_freedom, overconfidence
-from vertebra.terms.revision import N_REWEIGHTINGS, all_tested, looked_at_again, with_what_evidence_wants
+from vertebra.terms.revision import (
+    N_REWEIGHTINGS,
+    all_tested,
+    looked_at_again,
+    with_all_mains,
+    with_what_evidence_wants,
+)
 from vertebra.terms.roughness import with_families
-from vertebra.terms.search import COST_OF_SIZE, ROWS_PER_MAIN, Asked, all_mains_if_better
+from vertebra.terms.search import ROWS_PER_MAIN, Asked
 from vertebra.terms.shapes import Shapes, shaped, shaped_mode
 from vertebra.terms.structure import Structure
 from vertebra.terms.substitutes import substitutes
@@ -153,7 +159,8 @@ def fit_additive(
         groups = stretches(order)
     levels = [0] * x.shape[1] if n_levels is None else n_levels
     # what a copy says has been said, unless it is asked for
-    copies = copies_of(x, levels) if clusters is None and within is None else {}
+    is_free = clusters is None and within is None
+    copies = copies_of(x, levels, on_lines=mains is Mains.LINES) if is_free else {}
     idle = set(copies)
     if mains is Mains.LINES:
         clusters = [(i,) for i in range(x.shape[1]) if i not in idle]
@@ -282,37 +289,8 @@ def _started(task: _Task, data: Data) -> _Start:
     _, basis, models = searched(data.rows(f, variance), task.asked._replace(max_order=1, base=stay, sizes=False))
     first = reweighted(data, Fit(basis, f, variance, models), N_REWEIGHTINGS)
     if task.asked.terms is None and task.asked.within is None and not stay:
-        first, stay = _with_all_mains(data, first)
+        first, stay = with_all_mains(data, first)
     return _Start(first.f, first.variance, basis.terms, stay)
-
-
-def _with_all_mains(data: Data, first: Fit) -> tuple[Fit, tuple[Term, ...]]:
-    """A first fit with more main effects, where that is worth it, and those that then stay: of classes all or none."""
-    n_found, few, n = len(first.basis.blocks), ROWS_PER_MAIN[0], len(first.f)
-    if not isinstance(data.working, Classes):
-        if not 0 < n_found < len(data.mains) or n < few * len(data.mains):
-            return first, ()
-        fuller = with_what_evidence_wants(data, first, data.mains)
-        return fuller, () if fuller is first else fuller.basis.terms
-
-    def refitted() -> tuple[Fit, Fit]:
-        whole = first._replace(
-            basis=basis_of(data.systems, data.mains, data.chosen, max_columns=n // 2), models=[None] * len(first.models)
-        )
-        # all of them first: what a likelihood learns goes with the last fit
-        whole = reweighted(data, whole, 2 * N_REWEIGHTINGS)
-        return reweighted(data, first, 2 * N_REWEIGHTINGS), whole
-
-    return all_mains_if_better(
-        first,
-        n_found,
-        data.mains,
-        n,
-        rows_per_main=(few, math.inf),
-        refitted=refitted,
-        worth=lambda fit: fit.elbo(data),
-        least=-COST_OF_SIZE * (len(data.mains) - n_found),
-    )
 
 
 def _with_families(task: _Task, data: Data, start: _Start) -> tuple[Data, list[RowSums]]:

@@ -39,8 +39,6 @@ class Path(NamedTuple):
     """Networks along the penalties, strongest first, and the choice among them."""
 
     penalties: Float[np.ndarray, " k"]
-    held_out_loss: Float[np.ndarray, " k"]
-    held_out_error: Float[np.ndarray, " k"]
     norms: Float[np.ndarray, "k s p"]  # of the groups: exactly 0 where a sub-network does not read an input
     networks: tuple[Network, ...]
     chosen: int
@@ -97,7 +95,7 @@ def group_lasso_path(
     best = int(np.argmin(loss))
     chosen = int(np.argmax(loss <= loss[best] + error[best]))
     members = tuple(jax.tree.map(lambda leaf, i=i: leaf[i], networks) for i in range(len(strengths)))
-    return Path(np.asarray(strengths), loss, error, np.asarray(_norms(networks)), members, chosen)
+    return Path(np.asarray(strengths), np.asarray(_norms(networks)), members, chosen)
 
 
 def clusters_of(path: Path, x: Float[np.ndarray, "n p"]) -> tuple[Term, ...]:

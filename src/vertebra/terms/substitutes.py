@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from vertebra.terms.evidence import basis_of
+from vertebra.terms.evidence import Block, basis_of
 from vertebra.terms.model import MANY_COLUMNS, MODEL_COLUMNS, MODEL_DEGREE, ON_THE_WAY, Model, fit_basis, most_columns
 from vertebra.terms.score_test import block_tested
 from vertebra.terms.structure import NOT_REAL, REAL, Substitute
@@ -81,11 +81,15 @@ def substitutes(
 
 
 def close_pairs(rows: RowSums, acting: Sequence[int]) -> list[tuple[float, int, int]]:
-    """Inputs that act with any that nearly copy them, by the correlation of their nearest functions, closest first."""
+    """Inputs that act with any that nearly copy them, by the correlation of their nearest functions, closest first.
+
+    That both are missing in the same rows, or share one of their levels, makes no copy: functions of gaps are left out,
+    and two categories are as close as Cramér's V says, of all their levels.
+    """
     alive = [i for i, system in enumerate(rows.systems) if system.is_alive][:MOST_INPUTS]
     if not acting or len(alive) < 2:
         return []
-    own, others = ([block_tested(rows, (i,)) for i in each] for each in (acting, alive))
+    own, others = ([_of_values(rows, i) for i in each] for each in (acting, alive))
     rows.learn_squares([*own, *others])
     rows.learn_products(own, others)
     roots = {b.term[0]: _inverse_root(rows.gram([b], [b])) for b in (*own, *others)}
@@ -95,10 +99,26 @@ def close_pairs(rows: RowSums, acting: Sequence[int]) -> list[tuple[float, int, 
             i, j = one.term[0], other.term[0]
             if i != j and (j, i) not in found:
                 across = roots[i].T @ rows.gram([one], [other]) @ roots[j]
-                largest = float(np.linalg.norm(across, 2)) if across.size else 0.0
-                if largest >= CLOSE:
-                    found[i, j] = min(largest, 1.0)
+                have_levels = rows.systems[i].n_levels > 0 and rows.systems[j].n_levels > 0
+                closeness = _closeness(across, of_all=have_levels)
+                if closeness >= CLOSE:
+                    found[i, j] = min(closeness, 1.0)
     return sorted(((r, i, j) for (i, j), r in found.items()), reverse=True)
+
+
+def _of_values(rows: RowSums, i: int) -> Block:
+    """The functions of an input but for that of its gap."""
+    block = block_tested(rows, (i,))
+    return Block(block.term, block.index[block.index[:, 0] != rows.systems[i].gap])
+
+
+def _closeness(correlations: Float[np.ndarray, "a b"], *, of_all: bool) -> float:
+    """The largest canonical correlation of whitened functions; or the root of the mean square of all."""
+    if not correlations.size:
+        return 0.0
+    if of_all:  # ‖R‖_F / √min(a, b)
+        return float(np.linalg.norm(correlations)) / math.sqrt(min(correlations.shape))
+    return float(np.linalg.norm(correlations, 2))
 
 
 def _compared(model: Model, i: int, j: int, correlation: float) -> Substitute:
