@@ -218,11 +218,13 @@ def settled(
     """The models on a basis whose rough terms have grown to what they need, so many times at most."""
     models = models_of(basis, rows, before, n_rounds=N_ROUNDS)
     for _ in range(n_grown):
-        sizes = grown(models, is_last=True)
+        sizes, n_columns = grown(models, is_last=True), basis.n_columns
         if not sizes or sizes == basis.sizes:
             break
         basis = basis_of(basis.systems, basis.terms, rows[0].chosen, sizes=sizes, max_columns=most_columns(rows[0].n))
         models = models_of(basis, rows, models, n_rounds=N_ROUNDS // 2)
+        if basis.n_columns == n_columns:  # there are no more functions
+            break
     return basis, models
 
 
