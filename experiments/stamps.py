@@ -57,6 +57,9 @@ def recording(path: pathlib.Path, study: str, *, is_new: bool = False) -> Iterat
     code = digest_of(pathlib.Path(study))
     if path.is_file() and not is_new and (before is None or before.code != code):
         code = ""
+        print(
+            f"{path.name}: rows are there that other code recorded. Move it away for figures of one state.", flush=True
+        )
     spent = before.seconds if before else 0.0
     write(path, of_now(path, study, code, spent))
     yield

@@ -60,15 +60,23 @@ def inducing_points(block, node, x):
     return np.linalg.solve(root, gram(kernel, z, [x])[:, 0])
 
 
+def stack_of(level, place, n_before):
+    """The stack that has the blocks of a node, and which of its nodes it is, from its place in the layer."""
+    for part, places in zip(level.parts, getattr(level, "places", ()), strict=False):
+        if place in places:
+            return part, places.index(place)
+    return level, n_before
+
+
 def algorithm_1(network, weights, x):
     """N(S) at one row x for given weights, `weights[layer][node]` of shape (d, r): the loops of Algorithm 1."""
     skeleton = network.skeleton
     below = {name: np.array([x[i]]) for i, name in enumerate(skeleton.inputs)}
     sigma = dict.fromkeys(skeleton.inputs, "identity")
-    for layer, stack, drawn in zip(skeleton.layers, network.stacks, weights, strict=True):
+    for layer, level, drawn in zip(skeleton.layers, network.stacks, weights, strict=True):
         above = {}
-        i = -1
-        for node in layer:
+        n_before = 0
+        for place, node in enumerate(layer):
             reads = []
             for parent in node.parents:
                 reads.extend(ACTIVATIONS[sigma[parent]](below[parent]))
@@ -76,7 +84,7 @@ def algorithm_1(network, weights, x):
             if node.activation == "copy":
                 above[node.name] = phi
                 continue
-            i += 1
+            stack, i = stack_of(level, place, n_before)
             b = i if stack.ties is None else stack.ties[i]
             if stack.mean is not None:
                 skip = value(stack.mean)[b][:, : len(phi)] @ phi
@@ -85,7 +93,8 @@ def algorithm_1(network, weights, x):
                 width = (np.asarray(block.z) if isinstance(block, InducingPointBlock) else value(block.base)).shape[-1]
                 phi = np.concatenate([phi, np.zeros(width - len(phi))])
                 phi = (inducing_points if isinstance(block, InducingPointBlock) else random_features)(block, b, phi)
-            v = drawn[i]
+            v = drawn[n_before]
+            n_before += 1
             f = np.array([sum(phi[k] * v[j, k] for k in range(len(phi))) for j in range(len(v))])
             if stack.function.bias is not None:
                 f = f + np.asarray(stack.function.bias)[b]

@@ -18,7 +18,7 @@ STOREYS = {
     " profile survey parquet sample known passes streamed windows",
     "networks": (
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
-        "embeddings layer wiring stack network build schemes prior_functions"
+        "embeddings layer wiring layout stack mixed network build schemes prior_functions"
     ),
     "likelihoods": "quadrature densities quantiles likelihood continuous discrete survival gaussian_rows"
     " working_responses predictive",
@@ -33,7 +33,7 @@ STOREYS = {
     "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
     "pages": "words drawings whatif chartdata cases report",
-    "estimators": "estimator regressor classifier explanations additive skeleton loading",
+    "estimators": "shown estimator regressor classifier explanations additive skeleton loading",
     "cli": "tablefile terminal options roles answers folder holdout embedded fit predict ask look demo app __main__",
 }
 # Homes of public names at the top level: those of a storey's, and what is no part of the house.

@@ -143,6 +143,23 @@ def test_ten_terms_stand_open_and_the_weaker_are_drawn_when_they_are_unfolded(mo
 
 
 @needs_browser
+def test_titles_beside_low_charts_are_whole(browser, tmp_path):
+    x, f, _ = rides()
+    named = pd.Series(f, name="a_target_of_a_long_name")
+    model = vb.AdditiveRegressor(clusters=[("temp",)], remainder=False).fit(x, named)
+    tab = opened(browser, model, tmp_path)
+    tab.locator("[data-chart=effect]").first.scroll_into_view_if_needed()
+    tab.wait_for_selector("[data-chart=effect] .ytitle")
+    inside = """(() => {
+        const chart = document.querySelector('[data-chart=effect]').getBoundingClientRect();
+        const title = document.querySelector('[data-chart=effect] .ytitle').getBoundingClientRect();
+        return [title.top - chart.top, chart.bottom - title.bottom, title.left - chart.left];
+    })()"""
+    assert min(tab.evaluate(inside)) >= 0.0
+    tab.context.close()
+
+
+@needs_browser
 def test_all_values_are_shown_when_asked_for(model, browser, tmp_path):
     tab = opened(browser, model, tmp_path)
     tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")

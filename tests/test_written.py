@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 import vertebra as vb
 from vertebra.cli.app import app
-from vertebra.tables.column import as_read, describe, read, text_of
+from vertebra.tables.column import as_read, describe, read
 from vertebra.tables.endings import ENDINGS, BadTable
-from vertebra.tables.schema import learn
+from vertebra.tables.schema import Schema, learn
 from vertebra.tables.tablefile import read_table
-from vertebra.tables.written import number_written, told
+from vertebra.tables.written import number_written, text_of, told
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,17 @@ def test_a_number_is_read_as_it_is_written(text, decimal, number):
         (["2024-13-31"], "category", "."),
         (["31.05.2024", "1.6.2024 12:00"], "datetime", "."),  # the day comes first
         (["31.05.2024", "06/01/2024"], "category", "."),
+        (["12/31/2024", "01/02/2024 1:30 PM"], "datetime", "."),  # one row tells of all
+        (["31/12/2024", "01-02-2024"], "datetime", "."),
+        (["01/02/2024", "03/04/2024"], "category", "."),  # nothing tells
+        (["31/12/2024", "12/31/2024"], "category", "."),
+        (["Dec 31, 2024", "May 1 2024"], "datetime", "."),
+        (["31-Dec-2024", "1 May 2024"], "datetime", "."),
+        (["2024/12/31"], "datetime", "."),
+        (["0.7", "1.2", "3", "4", "<0.5"], "number", "."),
+        (["0,7", "1,2", "3", "4", "≥ 20,5"], "number", ","),
+        (["<5", ">=5", "5"], "category", "."),  # bands
+        (["0.7", "1.2", "3", "4", "<low"], "category", "."),
         (["a", "1"], "category", "."),
         (["none", "some"], "category", "."),
     ],
@@ -92,6 +103,35 @@ def test_words_for_gaps_are_said_and_a_column_that_one_value_spoils_too():
     words = "is text, read as levels: most of it is numbers, but not '12 units'. Correct it, or make it a gap: `missing"
     with pytest.warns(UserWarning, match=words):
         assert learn(pd.DataFrame({"a": [*numbers, "12 units"]})).columns[0].kind == "category"
+
+
+def test_dates_with_slashes_are_read_as_the_column_shows_and_so_in_one_row():
+    days = pd.Series(pd.date_range("2024-01-01", periods=60))
+    for form, order in (("%m/%d/%Y", "month"), ("%d/%m/%Y", "day"), ("%d-%m-%Y", "day")):
+        schema = learn(pd.DataFrame({"day": days.dt.strftime(form)}))
+        schema = Schema.from_json(json.loads(json.dumps(schema.to_json())))
+        assert {column.order for column in schema.columns} == {order}
+        iso = schema.matrix(pd.DataFrame({"day": days.dt.strftime("%Y-%m-%d")}))
+        np.testing.assert_array_equal(schema.matrix(pd.DataFrame({"day": days.dt.strftime(form)})), iso)
+        # the third of April, or the fourth of March: as in the fit
+        np.testing.assert_array_equal(schema.matrix(pd.DataFrame({"day": [days[40].strftime(form)]})), iso[40:41])
+    with pytest.raises(ValueError, match="must hold dates or times that read one way only, got '02-13-2024'"):
+        schema.matrix(pd.DataFrame({"day": ["02-13-2024"]}))
+    with pytest.warns(UserWarning, match="'day' holds dates that read two ways, with the day first or the month"):
+        assert learn(pd.DataFrame({"day": ["01/02/2024", "03/04/2024"]})).columns[0].kind == "category"
+
+
+def test_limits_of_a_laboratory_are_numbers_and_said_and_never_targets():
+    values = [f"{k / 10}" for k in range(5, 45)] + ["<0.5", "< 0.5", ">4.4"]
+    with pytest.warns(UserWarning, match=r"'crp' holds numbers, and '<0.5', '< 0.5', '>4.4': read as the limit itself"):
+        schema = learn(pd.DataFrame({"crp": values}))
+    ends = schema.columns[0].original(schema.matrix(pd.DataFrame({"crp": values}))[-3:, 0])
+    np.testing.assert_allclose(ends, [0.5, 0.5, 4.4], rtol=1e-12)
+    gaps = learn(pd.DataFrame({"crp": values[:-2]}), missing_values={"crp": ["<0.5"]})
+    assert np.isnan(gaps.matrix(pd.DataFrame({"crp": ["<0.5"]})))[0, 0]
+    frame = pd.DataFrame({"a": np.arange(43.0), "crp": values})
+    with pytest.raises(ValueError, match="must be numbers"):
+        vb.AdditiveRegressor().fit(frame, "crp")
 
 
 def telco_like(n=300, seed=0):

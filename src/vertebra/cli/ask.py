@@ -81,6 +81,8 @@ def explain(
         said = answers.predicted(loaded, own, level)
         for words, (row, each) in zip(said, parts.items(), strict=True):
             say_explanation(say, f"Row {row}: {words}", each, level, unit_of(loaded.model_, k))
+        if rows is None and len(frame) > N_EXPLAINED:
+            say.print(f"The first {N_EXPLAINED} of {len(frame):,} rows; --rows 5,17 takes others.")
 
 
 def evaluate(

@@ -12,14 +12,17 @@ from jaxtyping import Bool, Float, Int
 
 from vertebra.cli.tablefile import Refused, listed, nearest, quoted
 from vertebra.tables.belonging import instants_of
-from vertebra.tables.column import FEATURE_TYPES, as_read, check_range, kind_of, target_fault, text_of
+from vertebra.tables.column import FEATURE_TYPES, as_read, check_range, kind_of, target_fault
 from vertebra.tables.schema import learn, opened, wanted_gaps
 from vertebra.tables.values import MISSING_WORDS, Level, with_gaps
+from vertebra.tables.written import text_of
 
 # Whole numbers of at most so many values, on so many rows, may stand for classes.
 FEW_VALUES, ROWS_FOR_HINT = 10, 100
 # Text of more values is hardly a class.
 MOST_CLASSES = 50
+# Of the median: at most so large is the twentieth part of counts that are worth a word.
+NEAR_ZERO = 0.5
 OTHER_DATE = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}"
 
 
@@ -158,7 +161,10 @@ def _number_or_text(value: str) -> str | float:
 def _seen(values: pd.Series, gaps: tuple[Level, ...]) -> str | None:
     """The kind of a column of text in files read some rows at a time, where text is levels unless it is said."""
     text = with_gaps(values, str(values.name), gaps).dropna()
-    if not len(text) or not isinstance(text.iloc[0], str) or text_of(text, str(values.name)).decimal != ".":
+    if not len(text) or not isinstance(text.iloc[0], str):
+        return None
+    found = text_of(text, str(values.name))
+    if found.decimal != "." or found.order:  # what a sample shows other rows may not
         return None
     kind = kind_of(text, str(values.name), False)
     return kind if kind in ("number", "datetime") else None
@@ -229,7 +235,8 @@ def target_of(
     columns = columns.loc[kept]
     for name in names:
         _check_finite(columns[name], f"the target {name!r}", where)
-    kinds = {name: kind_of(opened(columns[[name]]).columns[0], name, False) for name in names}
+    # text that is numbers, dates or truth values has been read as such: what is left is levels
+    kinds = {name: kind_of(opened(columns[[name]]).columns[0], name, False, reads_text=False) for name in names}
     for name, kind in kinds.items():
         if kind == "datetime":
             raise Refused(f"the target {name!r} holds dates: make it a number first, such as days since a date.")
@@ -251,8 +258,16 @@ def target_of(
         n_values = columns[name].nunique()
         if task == "auto" and n_values <= FEW_VALUES and len(own) >= ROWS_FOR_HINT and (own == own.round()).all():
             hint = f"{name} has {n_values} whole values only: if they are classes, ask for --task classification."
+        elif is_count_like(own):
+            hint = f"{name} are whole numbers from {own.min():.0f} on. If they count something: --likelihood counts"
     values = values if len(names) > 1 else values[:, 0]
     return Target(names, values, False, reason, hint, int((~kept).sum())), kept
+
+
+def is_count_like(y: Float[np.ndarray, " n"]) -> bool:
+    """Whether numbers may count something: whole, and some of them near 0 beside the others."""
+    is_whole = len(y) >= ROWS_FOR_HINT and float(y.min()) >= 0.0 and bool((y == y.round()).all())
+    return is_whole and float(np.quantile(y, 0.05)) <= NEAR_ZERO * float(np.median(y))
 
 
 def _task(columns: pd.DataFrame, kinds: list[str], task: str) -> tuple[bool, str]:
@@ -266,9 +281,9 @@ def _task(columns: pd.DataFrame, kinds: list[str], task: str) -> tuple[bool, str
     if len(kinds) > 1:
         return False, "several targets"
     if kinds[0] == "number":
-        return (True, "two values") if n_values == 2 else (False, "numbers")
+        return (True, "two values") if n_values == 2 < len(first) else (False, "numbers")
     if n_values > MOST_CLASSES:
-        odd = text_of(first, str(first.name)).odd
+        odd = text_of(first, str(first.name), limits=False).odd
         found = f"numbers, but for {odd!r}" if odd else f"text of {n_values} values, {_sample(first)} among them"
         raise Refused(f"the target {first.name!r} is {found}: make it numbers, or ask for --task classification.")
     return True, {"boolean": "booleans", "category": "text"}.get(kinds[0], "categories")
@@ -282,8 +297,10 @@ def _labels(column: pd.Series) -> np.ndarray:
     if any(isinstance(each, str | bool) or not isinstance(each, int | float) for each in values):
         return np.array([str(each) for each in values])
     numbers = np.array(values, dtype=float)
+    if (numbers != numbers.round()).any():  # of which scikit-learn makes no classes
+        return np.array([str(each) for each in numbers.tolist()])
     # a gap elsewhere in the column makes floats of whole numbers
-    return numbers.astype(int) if (numbers == numbers.round()).all() and np.abs(numbers).max() < 2**53 else numbers
+    return numbers.astype(int) if np.abs(numbers).max() < 2**53 else numbers
 
 
 def _sample(column: pd.Series) -> str:

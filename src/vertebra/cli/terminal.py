@@ -101,7 +101,7 @@ def say_effects(
                 printable(line.label),
                 f"{line.strength:.4g}",
                 f"{line.lower:.4g} – {line.upper:.4g}",
-                f"{line.share:.1%}",
+                f"{round(line.share, 3) + 0.0:.1%}",  # what rounds to nothing has no sign
                 probability_words(line.probability),
             ]
             table.add_row(*cells, *([f"{exact(line.term):.4g}"] if exact else []))

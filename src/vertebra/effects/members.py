@@ -42,8 +42,7 @@ class EnsembleSource(NamedTuple):
 
         def at_draws(node: int, points: np.ndarray, pad: bool) -> np.ndarray:
             subs = pile([member.subnetwork(node) for member in self.networks])
-            levels = self.networks[0].ancestor_blocks(node)
-            own = [w[:, jnp.asarray(nodes)] for w, nodes in zip(drawn, levels, strict=True)]
+            own = jax.vmap(lambda weights: self.networks[0].ancestor_weights(node, weights))(drawn)
             return by_chunks(lambda columns: _at_draws(subs, which, own, columns, column), points, pad)
 
         return DrawnTerms(skeleton.clusters, skeleton.output_parents[block], at_draws)

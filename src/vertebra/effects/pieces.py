@@ -201,8 +201,8 @@ def _subnetworks(network: Network, output: int, key: PRNGKeyArray, n_draws: int)
     drawn = _weights(network, jr.split(fast(key), n_draws))
 
     def at_draws(node: int, points: np.ndarray, pad: bool) -> np.ndarray:
-        sub, levels = network.subnetwork(node), network.ancestor_blocks(node)
-        return by_chunks(lambda columns: _at_draws(sub, drawn, levels, columns, column), points, pad)
+        sub, own = network.subnetwork(node), jax.vmap(lambda weights: network.ancestor_weights(node, weights))(drawn)
+        return by_chunks(lambda columns: _at_draws(sub, own, columns, column), points, pad)
 
     return DrawnTerms(*about, at_draws)
 
@@ -231,10 +231,9 @@ def _weights(network, keys):
 
 
 @eqx.filter_jit
-def _at_draws(sub, drawn, levels, x, column):
+def _at_draws(sub, drawn, x, column):
     def at(weights):
-        own = [w[jnp.asarray(nodes)] for w, nodes in zip(weights, levels, strict=True)]
-        stacks = tuple(stack.at(v) for stack, v in zip(sub.stacks, own, strict=True))
+        stacks = tuple(stack.at(v) for stack, v in zip(sub.stacks, weights, strict=True))
         return Network(sub.skeleton, stacks).mean(x)[column]
 
     return jax.lax.map(at, drawn)
@@ -242,7 +241,7 @@ def _at_draws(sub, drawn, levels, x, column):
 
 def _top_weights(network: Network, nodes: Sequence[int], block: int, column: int) -> Weights:
     """The top weights of some nodes: one after the other, or jointly where the layer is."""
-    top = network.stacks[-1]
+    top = network.parts[-1]
     q = cast(Gaussian, top.function.posterior)  # what is linear in V has no other
     mean = np.concatenate([np.asarray(top.mean_weights(), np.float64)[node, column] for node in nodes])
     if top.joint:

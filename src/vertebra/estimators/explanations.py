@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from vertebra.estimators.estimator import Estimator, Part
+from vertebra.estimators.shown import terms_of
 from vertebra.files.onnx import to_onnx
 from vertebra.files.peers import to_arviz, to_interpret, to_shap
 from vertebra.files.sql import to_sql
@@ -68,7 +69,8 @@ class Explanations(Estimator):
             strength is the root of the squared error that it takes off rows left out, and counts as if it went with no
             other.
         """
-        return explanation.effects(self._fitted(), order, level, baseline=baseline, output=output, measure=measure)
+        model = self._fitted()
+        return terms_of(explanation.effects(model, order, level, baseline=baseline, output=output, measure=measure))
 
     def totals(self, level: float = 0.95, *, output: int = 0, measure: MeasureLike = None) -> pd.DataFrame:
         """How much of the variance of f each input has a part in, largest first.
@@ -118,7 +120,7 @@ class Explanations(Estimator):
             and upper, a 95 % upper limit of its strength: a stronger one would have been seen. It has none (nan)
             where terms were given, where a time budget ended the search, and of six classes and more.
         """
-        return explanation.candidates(self._fitted(), order, output=output)
+        return terms_of(explanation.candidates(self._fitted(), order, output=output))
 
     def interactions(
         self,
@@ -139,7 +141,8 @@ class Explanations(Estimator):
         [('x0', 'x1')]
         """
         model = self._fitted()
-        return explanation.interactions(model, fdr, level=level, baseline=baseline, output=output, measure=measure)
+        found = explanation.interactions(model, fdr, level=level, baseline=baseline, output=output, measure=measure)
+        return terms_of(found)
 
     def effect(
         self,
@@ -220,7 +223,8 @@ class Explanations(Estimator):
             Columns term (tuple of names), value (of its inputs, as text; of many none), mean, sd, lower, upper: a band
             of f for each term by itself. The means sum to the prediction.
         """
-        return explanation.explain(self._fitted(), row, level, baseline=baseline, output=output, measure=measure)
+        model = self._fitted()
+        return terms_of(explanation.explain(model, row, level, baseline=baseline, output=output, measure=measure))
 
     def to_onnx(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as an ONNX file: mean, sd and every term as named outputs (needs `vertebra[onnx]`).

@@ -7,7 +7,7 @@ those that the caller names; their fields are set, and nothing of theirs is run 
 import dataclasses
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -24,8 +24,9 @@ from vertebra.machine.claims import Arrays
 from vertebra.machine.file import BadFile, Record
 from vertebra.networks import covariances, embeddings, kernels, posteriors, priors
 from vertebra.networks.blocks import FeatureBlock, FunctionBlock, InducingPointBlock, RandomFeatureBlock
-from vertebra.networks.build import layout
 from vertebra.networks.divergence import check_pair
+from vertebra.networks.layout import carriers, handed_on, layout, ties_among
+from vertebra.networks.mixed import Mixed
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import Fixed, in_working_precision
 from vertebra.networks.posteriors import Posterior
@@ -69,12 +70,21 @@ def save(network: Network, likelihood: Likelihood, path: str | os.PathLike[str])
     """
     writer = _Writer()
     layers = []
-    for stack in network.stacks:
-        block = stack.function
-        values = stack.features, block.posterior, block.prior, block.bias, stack.mean, stack.log_noise, stack.joint
-        layers.append({name: writer.state(value) for name, value in zip(_PARTS, values, strict=True)})
+    for level, stack in zip(network.skeleton.layers, network.stacks, strict=True):
+        if isinstance(stack, Stack):
+            layers.append(_record(stack, writer))
+        else:
+            names = [[level[i].name for i in nodes] for nodes in stack.places]
+            parts = [_record(part, writer) for part in stack.parts]
+            layers.append({"mixed": [{"nodes": own, **part} for own, part in zip(names, parts, strict=True)]})
     header: Record = {"skeleton": str(network.skeleton), "layers": layers, "likelihood": writer.state(likelihood)}
     file.write(path, KIND, header, writer.arrays)
+
+
+def _record(stack: Stack, writer: "_Writer") -> Record:
+    block = stack.function
+    values = stack.features, block.posterior, block.prior, block.bias, stack.mean, stack.log_noise, stack.joint
+    return {name: writer.state(value) for name, value in zip(_PARTS, values, strict=True)}
 
 
 class _Writer:
@@ -131,9 +141,7 @@ def _restored(header: Record, arrays: Arrays, known: Mapping[str, type]) -> tupl
     records = claims.listed(header["layers"], "the layers", skeleton.depth)
     stacks, widths = [], [1] * skeleton.n_inputs
     for level, record in enumerate(records):
-        parts = claims.record(record, f"layer {level + 1}", _PARTS)
-        values = {name: _value(part, arrays, known) for name, part in parts.items()}
-        stack, widths = _stack(skeleton, level, widths, values)
+        stack, widths = _layer(skeleton, level, widths, record, lambda part: _value(part, arrays, known))
         stacks.append(stack)
     likelihood = _value(header["likelihood"], arrays, known)
     claims.demand(isinstance(likelihood, Likelihood), "the likelihood", "a likelihood", type(likelihood).__name__)
@@ -171,8 +179,45 @@ def _value(value: object, arrays: Arrays, known: Mapping[str, type]) -> Any:
     return module
 
 
-def _stack(skeleton: Skeleton, level: int, below: list[int], values: Mapping[str, Any]) -> tuple[Stack, list[int]]:
+def _layer(
+    skeleton: Skeleton, level: int, below: list[int], record: object, value: Callable[[object], Any]
+) -> tuple[Stack | Mixed, list[int]]:
     """One layer, its wiring and its padding worked out from the skeleton; and the widths of its nodes."""
+    what, own = f"layer {level + 1}", carriers(skeleton, level)
+    claims.demand(own, what, "one with nodes that carry blocks", "none")
+    is_mixed = isinstance(record, dict) and record.keys() == {"mixed"}
+    if is_mixed:
+        records = [claims.record(part, what, ("nodes", *_PARTS)) for part in claims.listed(record["mixed"], what)]
+        places = [
+            tuple(own[claims.one_of(name, what, own)] for name in claims.listed(each["nodes"], what))
+            for each in records
+        ]
+        is_shared_out = all(places) and sorted(i for nodes in places for i in nodes) == list(own.values())
+        claims.demand(is_shared_out, f"the nodes of {what}", "each in one part", places)
+        claims.demand(len(places) > 1, f"the parts of {what}", "two or more", len(places))
+    else:
+        records, places = [claims.record(record, what, _PARTS)], [tuple(own.values())]
+    parts = [
+        _stack(skeleton, level, below, nodes, {name: value(each[name]) for name in _PARTS})
+        for nodes, each in zip(places, records, strict=True)
+    ]
+    homes = {i: part for part, nodes in zip(parts, places, strict=True) for i in nodes}
+    copies, widths = handed_on(skeleton, level, below, {i: part.width for i, part in homes.items()})
+    if not is_mixed:
+        return dataclasses.replace(parts[0], copies=copies), widths
+    claims.demand(not any(part.joint for part in parts), f"joint of {what}", "false in parts", True)
+    blocks = skeleton.ties[level] or range(len(own))
+    kinds = [{blocks[list(own.values()).index(i)] for i in nodes} for nodes in places]
+    claims.demand(sum(map(len, kinds)) == len(set(blocks)), f"the ties of {what}", "within its parts", places)
+    is_top = level + 1 == skeleton.depth
+    claims.demand(not is_top or len(set(widths)) == 1, f"the widths of {what}", "one", widths)
+    return Mixed(tuple(parts), tuple(places), max(widths), copies), widths
+
+
+def _stack(
+    skeleton: Skeleton, level: int, below: list[int], nodes: tuple[int, ...], values: Mapping[str, Any]
+) -> Stack:
+    """Some nodes of a layer, their wiring and padding worked out from the skeleton."""
     features, q, p, joint = values["features"], values["posterior"], values["prior"], values["joint"]
     what = f"layer {level + 1}"
     claims.demand(isinstance(joint, bool), f"joint of {what}", "true or false", joint)
@@ -182,15 +227,14 @@ def _stack(skeleton: Skeleton, level: int, below: list[int], values: Mapping[str
         raise claims.unfit(f"the weights of {what}", "under a posterior and a prior", (type(q), type(p)))
     check_pair(q, p)
     n_blocks, d, r = jax.eval_shape(jax.vmap(lambda q: q.mean), q).shape
-    n_nodes = len(skeleton.computing[level])
-    ties = skeleton.ties[level]
+    n_nodes, ties = len(nodes), ties_among(skeleton, level, nodes)
     claims.demand(ties is None or not joint, f"joint of {what}", "false with tied nodes", joint)
     n_own = n_nodes if ties is None else max(ties) + 1
     wanted = len(skeleton.outputs) if joint else n_own
     is_top = level + 1 == skeleton.depth and skeleton.adds_runs
     claims.demand(is_top or not joint, f"joint of {what}", "that of the top alone", joint)
     claims.demand(n_blocks == wanted, f"the blocks of {what}", f"{wanted}", n_blocks)
-    wiring, activations, copies, widths = layout(skeleton, level, below, d)
+    wiring, activations = layout(skeleton, level, below, nodes)
     live = None if features else wiring.live_values(max(below))
     if live is not None and ties is not None:
         live = live[[ties.index(b) for b in range(n_own)]]
@@ -202,7 +246,7 @@ def _stack(skeleton: Skeleton, level: int, below: list[int], values: Mapping[str
     for name, shape in (("bias", (n_blocks, d)), ("log_noise", (n_own, d))):
         claims.demand(values[name] is None or values[name].shape == shape, f"{name} of {what}", f"{shape}", name)
     mean, log_noise = values["mean"], values["log_noise"]
-    return Stack(wiring, activations, features, function, mean, log_noise, n_nodes, joint, copies, ties), widths
+    return Stack(wiring, activations, features, function, mean, log_noise, n_nodes, joint, ties=ties)
 
 
 def _check(network: Network) -> None:

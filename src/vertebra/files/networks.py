@@ -137,6 +137,6 @@ def _filled(like: Network, arrays: Arrays, prefix: str) -> Network:
         numbers = arrays.take(f"{prefix}/{i}", *leaf.shape, kind=kind, low=-LARGEST_WEIGHT, high=LARGEST_WEIGHT)
         found.append(jnp.asarray(numbers))
     filled = eqx.combine(jax.tree.unflatten(tree, found), rest)
-    pairs = zip(*(jax.tree.leaves([s.wiring for s in each.stacks]) for each in (like, filled)), strict=True)
+    pairs = zip(*(jax.tree.leaves([part.wiring for part in each.parts]) for each in (like, filled)), strict=True)
     claims.demand(all(np.array_equal(a, b) for a, b in pairs), prefix, "wired as its skeleton", "another wiring")
     return filled

@@ -24,6 +24,7 @@ from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_working_precision, overridden
 from vertebra.networks.posteriors import Gaussian
 from vertebra.networks.priors import Normal
+from vertebra.networks.stack import Stack
 
 # Rows summed up at once: a round number; their features in double precision are some 64 MB at most.
 CHUNK = 4096
@@ -33,14 +34,17 @@ MAX_FEATURES = 2000
 
 def has_closed_form(network: Network, likelihood: Likelihood) -> bool:
     """Whether the last layer has one: nothing else random, a full Gaussian q, a normal prior, Gaussian noise."""
-    function = network.stacks[-1].function
+    top = network.stacks[-1]
+    if not isinstance(top, Stack):
+        return False
+    function = top.function
     return (
         network.is_linear_in_v
         and isinstance(function.posterior, Gaussian)
         and isinstance(function.posterior.covariance, Full)
         and isinstance(function.prior, Normal)
         and function.live is None
-        and network.stacks[-1].log_noise is None
+        and top.log_noise is None
         and network.skeleton.adds_runs
         and isinstance(likelihood, GaussianLikelihood)
         and not overridden(likelihood, GaussianLikelihood, ("log_prob", "expected_log_prob", "scale", "split"))
@@ -49,7 +53,7 @@ def has_closed_form(network: Network, likelihood: Likelihood) -> bool:
 
 def n_joint_features(network: Network) -> int:
     """The size of the joint posterior: the features of all the nodes that an output adds."""
-    n_blocks, _, r = network.stacks[-1].shape
+    n_blocks, _, r = network.parts[-1].shape
     return r * n_blocks // len(network.skeleton.outputs)
 
 
@@ -73,7 +77,7 @@ def closed_form_of(
 
     `total` adds up over all of them what a function makes of some: of their x, y and weights.
     """
-    function = network.stacks[-1].function
+    function = network.parts[-1].function
     prior_sd = float(jax.vmap(lambda prior: prior.sd(function.posterior.mean.shape[2]))(function.prior)[0])
     problems, n = _problems(network, total, prior_sd)
     log_scales = np.array([_best_log_scale(p, float(s)) for p, s in zip(problems, likelihood.log_scale, strict=True)])

@@ -50,21 +50,21 @@ class LogDensity(eqx.Module):
         return sum(self.log_priors(vector), start=jnp.zeros(()))
 
     def log_priors(self, vector: Float[Array, " weights"]) -> list[Float[Array, ""]]:
-        """log p(V) of each layer."""
+        """log p(V) of each layer, or part of one."""
 
         def of_block(prior, v, live):
             return prior.log_prob(v, **only(None if live is None else live.value))
 
-        blocks = [stack.function for stack in self.unflatten(vector).stacks]
+        blocks = [part.function for part in self.unflatten(vector).parts]
         return [jnp.sum(jax.vmap(of_block)(block.prior, block.posterior.mean, block.live)) for block in blocks]
 
     def unflatten(self, vector: Float[Array, " weights"]) -> Network:
         """The network with these weights, as point masses."""
-        shapes = [stack.shape for stack in self.network.stacks]
+        shapes = [part.shape for part in self.network.parts]
         ends = np.cumsum([np.prod(shape) for shape in shapes])
         parts = jnp.split(jnp.zeros(ends[-1], vector.dtype).at[self.places].set(vector), ends[:-1])
         return eqx.tree_at(
-            lambda network: [stack.function.posterior for stack in network.stacks],
+            lambda network: [part.function.posterior for part in network.parts],
             self.network,
             [jax.vmap(PointMass)(part.reshape(shape)) for part, shape in zip(parts, shapes, strict=True)],
         )
@@ -72,13 +72,13 @@ class LogDensity(eqx.Module):
     def networks(self, draws: Float[Array, "draws weights"]) -> tuple[Network, ...]:
         """The networks with these draws of the weights: an ensemble for `vb.sample`, `vb.moments`, `vb.decompose`."""
         # one scatter for all, on the host: a network after the other would be a thousand small programs
-        shapes = [stack.shape for stack in self.network.stacks]
+        shapes = [part.shape for part in self.network.parts]
         sizes = [math.prod(shape) for shape in shapes]
         everything = np.zeros((len(draws), sum(sizes)), np.asarray(draws).dtype)
         everything[:, np.asarray(self.places)] = draws
         parts = np.split(everything, np.cumsum(sizes)[:-1], axis=1)
         leaves, tree = jax.tree.flatten(self.unflatten(draws[0]))
-        means = [stack.function.posterior.mean for stack in jax.tree.unflatten(tree, leaves).stacks]
+        means = [part.function.posterior.mean for part in jax.tree.unflatten(tree, leaves).parts]
         places = [next(i for i, leaf in enumerate(leaves) if leaf is mean) for mean in means]
         networks = []
         for each in zip(*parts, strict=True):
@@ -109,8 +109,8 @@ def log_density(
                 f'Layer {level} has noise, or residual="diagonal", a variance beside that of its weights: leave it out '
                 "for a density of the weights."
             )
-    exists = np.concatenate([_exists(stack) for stack in network.stacks])
-    means = [jnp.ravel(jax.vmap(lambda q: q.mean)(stack.function.posterior)) for stack in network.stacks]
+    exists = np.concatenate([_exists(part) for part in network.parts])
+    means = [jnp.ravel(jax.vmap(lambda q: q.mean)(part.function.posterior)) for part in network.parts]
     places = jnp.asarray(np.flatnonzero(exists))
     columns, targets, each = (in_working_precision(array) for array in (rows.T, targets, each))
     return LogDensity(network, likelihood, columns, targets, each, places, jnp.concatenate(means)[places])

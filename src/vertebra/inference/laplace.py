@@ -90,7 +90,8 @@ def linearised_laplace(
     (3, 3)
     """
     density = log_density(network, likelihood, x, y, weight=weight)
-    first = sum(math.prod(stack.shape) for stack in network.stacks[:-1]) if last_layer else 0
+    n_top = len(network.stacks[-1].parts)
+    first = sum(math.prod(part.shape) for part in network.parts[:-n_top]) if last_layer else 0
     free = jnp.asarray(np.flatnonzero(np.asarray(density.places) >= first))
     precision = -np.asarray(_prior_curvature(density, free), np.float64)
     for start in range(0, density.y.shape[0], CHUNK):
@@ -112,7 +113,7 @@ def linearised_laplace(
     volume = 0.5 * len(free) * math.log(2.0 * math.pi) - float(np.sum(np.log(np.diagonal(lower))))
     # p(y) = ∫ p(y | V) p(V) dV over the weights that are free: the others are part of the model, and have no prior
     priors = density.log_priors(density.start)
-    log_joint = density.log_likelihood(density.start) + sum(priors[-1:] if last_layer else priors)
+    log_joint = density.log_likelihood(density.start) + sum(priors[-n_top:] if last_layer else priors)
     return LinearisedLaplace(density, free, in_working_precision(root), float(log_joint) + volume)
 
 

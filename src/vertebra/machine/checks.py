@@ -3,11 +3,17 @@
 import math
 import numbers
 
+import numpy as np
+
 
 def seed_of(random_state) -> int:
     """The seed itself, or one drawn from a generator; without either 0, so that a fit repeats."""
     if random_state is None or isinstance(random_state, numbers.Integral):
         return int(random_state or 0)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if random_state is not np.random and not isinstance(random_state, np.random.RandomState):
+        raise ValueError(f"`random_state` must be a whole number, a NumPy generator or None, got {random_state!r}.")
     return int(random_state.randint(2**31))
 
 

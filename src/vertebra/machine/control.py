@@ -42,7 +42,7 @@ class Control:
     """
 
     def __init__(self, name: str, *, verbose: bool | int = False, time_budget: float | int | None = None):
-        if time_budget is not None and not time_budget > 0:
+        if time_budget is not None and not (isinstance(time_budget, int | float) and time_budget > 0):
             raise ValueError(f"`time_budget` must be a number of seconds above 0, got {time_budget!r}.")
         self.name, self.verbose, self.time_budget = name, bool(verbose), time_budget
         self.ended: Ended | None = None

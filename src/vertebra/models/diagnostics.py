@@ -269,7 +269,7 @@ def _parted(scores: Mapping[str, float], shares: float) -> tuple[str, float] | N
 
 
 def _leak(what: str, figure: str, value: float, strongest: Sequence[str]) -> Finding:
-    shown = " and ".join(strongest[:2]) or "an input"
+    shown = " or ".join(strongest[:2]) or "an input"
     words = f"{what} are predicted all but exactly ({figure}): is {shown} a part of the answer, or made from it?"
     return Finding(Kind.LEAK, Severity.SEVERE, words, value, "Then leave it out.")
 

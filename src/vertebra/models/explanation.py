@@ -170,7 +170,7 @@ def interactions(
 ) -> pd.DataFrame:
     """The rows of `effects` of order 2 and more that survive error control."""
     table = effects(model, level=level, baseline=baseline, output=output, measure=measure)
-    if not 0.0 < fdr < 1.0:
+    if not isinstance(fdr, int | float) or not 0.0 < fdr < 1.0:
         raise ValueError(f"`fdr` must be between 0 and 1, got {fdr!r}.")
     structure = model.sought.structures[latent_of(model, output)]
     kept = discoveries(structure, fdr)

@@ -75,7 +75,10 @@ def _scores(model: Model) -> list[str]:
     lines = [f"Accuracy on {seen.n:,} rows ({seen.method.words})", " " * 8 + _cells(heads, widths)]
     for who, own in seen.scores.items():
         values = [own.get(key, math.nan) for key in keys]
-        lines.append(f"{who:<8}" + _cells(["" if math.isnan(v) else f"{v:.4g}" for v in values], widths))
+        # what is nothing but rounding is 0
+        lines.append(
+            f"{who:<8}" + _cells(["" if math.isnan(v) else f"{round(v, 12) + 0.0:.4g}" for v in values], widths)
+        )
     return lines
 
 
@@ -94,7 +97,11 @@ def _terms(model: Model, k: int, name: str, level: float) -> list[str]:
     widths, first = [10, 10, 10, 10, 8, 9], min(max(map(len, labels)) + 2, WIDTH - 57)
     lines.append(" " * first + _cells(heads, widths))
     for label, line in zip(labels, shown, strict=False):
-        cells = [*(f"{value:.4g}" for value in line[2:6]), f"{line.share:.1%}", probability_words(line.probability)]
+        cells = [
+            *(f"{value:.4g}" for value in line[2:6]),
+            f"{round(line.share, 3) + 0.0:.1%}",
+            probability_words(line.probability),
+        ]
         lines.append(f"{label if len(label) < first else label[: first - 2] + '…':<{first}}" + _cells(cells, widths))
     if len(shown) > MOST_TERMS:
         lines.append(f"and {len(shown) - MOST_TERMS} more")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +11,6 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from vertebra.networks.activations import as_activation
 from vertebra.networks.blocks import (
     FeatureBlock,
     FunctionBlock,
@@ -22,20 +20,36 @@ from vertebra.networks.blocks import (
 )
 from vertebra.networks.covariances import Full
 from vertebra.networks.embeddings import BlockOfRows
-from vertebra.networks.layer import Layer, starts_from_rows
+from vertebra.networks.layer import Layer, LayerOrLayers, by_kind, layers_of, starts_from_rows
+from vertebra.networks.layout import (
+    carriers,
+    check_activations,
+    check_kinds,
+    check_members,
+    check_tied,
+    handed_on,
+    layout,
+    ties_among,
+)
+from vertebra.networks.mixed import Mixed
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import Fixed, in_working_precision, is_traced
-from vertebra.networks.posteriors import Gaussian, Members
-from vertebra.networks.skeleton import COPY, Node, Skeleton
-from vertebra.networks.stack import Copies, Stack, features_of_nodes, pile
+from vertebra.networks.posteriors import Gaussian
+from vertebra.networks.skeleton import Skeleton
+from vertebra.networks.stack import Noise, Stack, features_of_nodes, pile
 from vertebra.networks.wiring import Wiring, activate
 
 # Rows that inducing points and mean functions start from: a round number, of which k-means and SVD take no time.
 MOST_ROWS = 2000
 
 
-def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: ArrayLike | None = None) -> Network:
+def build(
+    skeleton: Skeleton, layers: Sequence[LayerOrLayers], *, key: PRNGKeyArray, x: ArrayLike | None = None
+) -> Network:
     """Algorithm 1: N(S) from a skeleton S and one `Layer` per layer of S, bottom up.
+
+    In place of a `Layer` a mapping from the names of its nodes gives each node blocks, posterior, prior and width of
+    its own; in the top layer widths agree.
 
     With data `x` (n, n_inputs), inducing points start at k-means centres of what each node reads, layer by layer, and
     linear mean functions at principal directions; without it they start at random and at the identity.
@@ -54,8 +68,8 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
         raise ValueError(
             f"`layers` must have one entry per layer of the skeleton, {skeleton.depth}, got {len(layers)}."
         )
-    _check_activations(skeleton)
-    _check_members(skeleton, layers)
+    check_activations(skeleton)
+    check_members(skeleton, layers)
     if is_traced(key, x):
         raise ValueError(
             "`key` and `x` must have values when `build` runs, as NumPy draws with them, got traced ones: build "
@@ -67,56 +81,52 @@ def build(skeleton: Skeleton, layers: Sequence[Layer], *, key: PRNGKeyArray, x: 
     h = None if x is None else in_working_precision(_rows(x, skeleton.n_inputs, rng).T)[:, None]
     stacks, widths = [], [1] * skeleton.n_inputs
     for level, layer in enumerate(layers):
-        n_nodes = n_blocks = len(skeleton.computing[level])
-        if not n_nodes:
+        kinds = by_kind(layer, carriers(skeleton, level))
+        if not kinds or not kinds[0][1]:
             raise ValueError(
                 f"Layer {level + 1} has nodes that copy alone: leave it out, or give it one that computes."
             )
-        if layer.joint:
-            if level + 1 != skeleton.depth or not skeleton.adds_runs:
-                raise ValueError(
-                    "`joint` is for the top layer, and needs outputs that add equally many top nodes each, in order; "
-                    f"got it in layer {level + 1} of {skeleton.depth}, with outputs that add {skeleton.output_parents}."
-                )
-            n_blocks = len(skeleton.outputs)
-        ties = skeleton.ties[level]
-        if ties is not None:
-            _check_tied(skeleton, level, widths, layer)
-            n_blocks = max(ties) + 1
-        wiring, activations, copies, above = layout(skeleton, level, widths, layer.width)
-        if layer.joint and not layer.features and wiring.live is not None:
-            raise ValueError("`joint` without feature blocks needs top nodes with equally many parents.")
-        stack = _stacked(layer, wiring, activations, n_nodes, n_blocks, max(widths), h, rng, ties)
+        check_kinds(skeleton, level, kinds)
+        copies, above = handed_on(skeleton, level, widths, {i: kind.width for kind, nodes in kinds for i in nodes})
+        parts = [_part(kind, skeleton, level, nodes, widths, h, rng) for kind, nodes in kinds]
+        if len(parts) == 1:
+            (stack,) = parts if copies is None else [replace(parts[0], copies=copies)]
+        else:
+            stack = Mixed(tuple(parts), tuple(nodes for _, nodes in kinds), max(above), copies)
         widths = above
-        stack = stack if copies is None else replace(stack, copies=copies)
         stacks.append(stack)
         if h is not None:
-            h = _mean_of(stack, h) if any(later.starts_from_data for later in layers[level + 1 :]) else None
+            later = [each for other in layers[level + 1 :] for each in layers_of(other)]
+            h = _mean_of(stack, h) if any(each.starts_from_data for each in later) else None
     return Network(skeleton, tuple(stacks))
 
 
-class Layout(NamedTuple):
-    """What a skeleton says of one layer: what its nodes read, and the values that the layer above can read of it."""
-
-    wiring: Wiring
-    activations: tuple[str, ...]  # σ of the nodes below
-    copies: Copies | None
-    widths: list[int]  # values of each node
-
-
-def layout(skeleton: Skeleton, level: int, below: Sequence[int], width: int) -> Layout:
-    """The layout of a layer whose nodes have `width` values each, over nodes that have `below`."""
-    parents, computing = skeleton.parents[level], skeleton.computing[level]
-    copying = tuple(i for i in range(len(parents)) if i not in computing)
-    reads = tuple(parents[i] for i in computing)
-    with jax.ensure_compile_time_eval():  # numbers, while something else is traced
-        wiring = Wiring(reads, skeleton.sizes[level], below, looks_up=bool(copying))
-    widths = [width if i in computing else below[read[0]] for i, read in enumerate(parents)]
-    copies = None
-    if copying:
-        copies = Copies(copying, tuple(parents[i][0] for i in copying), len(parents), max(widths))
-    names = map(_sigma, skeleton.layers[level - 1]) if level else ("identity",) * skeleton.n_inputs
-    return Layout(wiring, tuple(names), copies, widths)
+def _part(
+    layer: Layer,
+    skeleton: Skeleton,
+    level: int,
+    nodes: tuple[int, ...],
+    widths: Sequence[int],
+    h: Float[Array, "below d batch"] | None,
+    rng: np.random.Generator,
+) -> Stack:
+    """The stack of the nodes of a layer that have the same blocks, over nodes with `widths` values."""
+    n_blocks = len(nodes)
+    if layer.joint:
+        if level + 1 != skeleton.depth or not skeleton.adds_runs:
+            raise ValueError(
+                "`joint` is for the top layer, and needs outputs that add equally many top nodes each, in order; "
+                f"got it in layer {level + 1} of {skeleton.depth}, with outputs that add {skeleton.output_parents}."
+            )
+        n_blocks = len(skeleton.outputs)
+    ties = ties_among(skeleton, level, nodes)
+    if ties is not None:
+        check_tied(skeleton, level, widths, layer)
+        n_blocks = max(ties) + 1
+    wiring, activations = layout(skeleton, level, widths, nodes)
+    if layer.joint and not layer.features and wiring.live is not None:
+        raise ValueError("`joint` without feature blocks needs top nodes with equally many parents.")
+    return _stacked(layer, wiring, activations, len(nodes), n_blocks, max(widths), h, rng, ties)
 
 
 def least_size(skeleton: Skeleton, layers: Sequence[Layer]) -> int:
@@ -188,45 +198,6 @@ def _stacked(
     return Stack(wiring, activations, tuple(features), function, mean, log_noise, n_nodes, layer.joint, ties=ties)
 
 
-def _check_activations(skeleton: Skeleton) -> None:
-    for level in skeleton.layers:
-        for node in level:
-            try:
-                _sigma(node)
-            except ValueError as error:
-                raise ValueError(f"Node {node.name!r}: {error}") from None
-
-
-def _check_members(skeleton: Skeleton, layers: Sequence[Layer]) -> None:
-    """Refuses members of different numbers, and of tied nodes: a member is one in all layers."""
-    counts = {layer.posterior.k for layer in layers if isinstance(layer.posterior, Members)}
-    if len(counts) > 1:
-        raise ValueError(f"`k` of Members must be the same in all layers, got {', '.join(map(str, sorted(counts)))}.")
-    for level, (layer, ties) in enumerate(zip(layers, skeleton.ties, strict=True), start=1):
-        if ties is not None and isinstance(layer.posterior, Members):
-            raise ValueError(f"Layer {level} has tied nodes, which draw one V for all rows: leave out Members there.")
-
-
-def _check_tied(skeleton: Skeleton, level: int, widths: Sequence[int], layer: Layer) -> None:
-    """Refuses ties that a layer's blocks cannot have."""
-    if layer.joint:
-        raise ValueError(f"Layer {level + 1} has tied nodes: leave out `joint`, which has one block for all of them.")
-    if layer.features and layer.features[-1].residual == "diagonal":
-        raise ValueError(
-            f'Layer {level + 1} has tied nodes: leave out residual="diagonal", which they would not vary in together.'
-        )
-    reads = {
-        node.name: [widths[j] for j in parents]
-        for node, parents in zip(skeleton.layers[level], skeleton.parents[level], strict=True)
-    }
-    for node in skeleton.layers[level]:
-        if node.tied is not None and reads[node.name] != reads[node.tied]:
-            raise ValueError(
-                f"Node {node.name!r} reads parents of {reads[node.name]} values and {node.tied!r}, which it is tied "
-                f"to, of {reads[node.tied]}: weights can be shared by nodes that read values of the same sizes."
-            )
-
-
 def _check_features(block: FeatureBlock, n_inputs: int) -> None:
     """Refuses a block of one's own whose φ has not the size that it says."""
     if type(block) in (RandomFeatureBlock, InducingPointBlock):
@@ -247,7 +218,7 @@ def _check_features(block: FeatureBlock, n_inputs: int) -> None:
 
 @eqx.filter_jit
 def _mean_of(stack, h):
-    return stack.carried(stack.conditional(h)[0], h)
+    return stack.columns(h, Noise(None, None))
 
 
 @eqx.filter_jit
@@ -258,14 +229,6 @@ def _inputs_of(wiring, activations, h):
 @eqx.filter_jit
 def _features_of(block, x, shared, n_nodes):
     return features_of_nodes(block, x, None if shared else 0, n_nodes)
-
-
-def _sigma(node: Node) -> str:
-    """σ of a node, by a name that is known; that of a copy is the identity."""
-    if node.activation == COPY:
-        return "identity"
-    as_activation(node.activation)
-    return node.activation
 
 
 def _rows(x: ArrayLike, n_inputs: int, rng: np.random.Generator) -> np.ndarray:

@@ -1,14 +1,16 @@
 """One layer of Algorithm 1 as its user writes it: feature blocks, posterior, prior."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import equinox as eqx
+import jax
 import numpy as np
 
 from vertebra.machine.checks import check_count
 from vertebra.networks.blocks import FeatureBlock, InducingPointBlock
 from vertebra.networks.divergence import check_pair
 from vertebra.networks.embeddings import BlockOfRows
+from vertebra.networks.parameters import is_traced
 from vertebra.networks.posteriors import Gaussian, Posterior
 from vertebra.networks.priors import Normal, Prior
 
@@ -72,6 +74,49 @@ class Layer(eqx.Module):
     def starts_from_data(self) -> bool:
         """Whether its mean function or its inducing points start where the rows are."""
         return self.mean is not None or any(starts_from_rows(block) for block in self.features)
+
+
+# What stands on a layer of the skeleton: one Layer for all nodes, or one for each by name.
+LayerOrLayers = Layer | Mapping[str, Layer]
+
+
+def layers_of(layer: LayerOrLayers) -> tuple[Layer, ...]:
+    """The layers that stand on a layer of the skeleton: one, or one for each node."""
+    if not isinstance(layer, Mapping):
+        return (layer,)
+    for name, each in layer.items():
+        if not isinstance(each, Layer):
+            raise TypeError(f"A mapping must have a vb.Layer for each node, got {type(each).__name__} for {name!r}.")
+    return tuple(layer.values())
+
+
+def by_kind(layer: LayerOrLayers, nodes: Mapping[str, int]) -> list[tuple[Layer, tuple[int, ...]]]:
+    """The layers that differ, each with the positions of its nodes; `nodes` are those that carry blocks."""
+    if not isinstance(layer, Mapping):
+        return [(layer, tuple(nodes.values()))]
+    if layer.keys() != nodes.keys():
+        raise ValueError(
+            f"A layer that is a mapping must name the nodes that carry blocks, {', '.join(nodes)}, got "
+            f"{', '.join(map(str, layer))}."
+        )
+    kinds: list[tuple[Layer, list[int]]] = []
+    for name, i in nodes.items():
+        own = next((places for other, places in kinds if _same(other, layer[name])), None)
+        if own is None:
+            kinds.append((layer[name], [i]))
+        else:
+            own.append(i)
+    return [(kind, tuple(places)) for kind, places in kinds]
+
+
+def _same(one: Layer, other: Layer) -> bool:
+    """Whether two layers are written alike; of numbers that are traced nobody knows."""
+    if one is other:
+        return True
+    if is_traced(*jax.tree.leaves((one, other))):
+        return False
+    with jax.ensure_compile_time_eval():  # numbers, while something else is traced
+        return bool(eqx.tree_equal(one, other))
 
 
 def starts_from_rows(block: FeatureBlock) -> bool:

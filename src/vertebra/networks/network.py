@@ -2,21 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from vertebra.networks.divergence import kl_is_exact
-from vertebra.networks.posteriors import Gaussian, PointMass
+from vertebra.networks.mixed import Mixed
+from vertebra.networks.posteriors import Gaussian
 from vertebra.networks.priors import Normal
 from vertebra.networks.skeleton import Node, Skeleton
-from vertebra.networks.stack import Noise, Stack, root
+from vertebra.networks.stack import Noise, Stack
 
 # Weights of one layer: (nodes, d, r), or node by node where r differs.
 LayerWeights = Float[Array, "_ _ _"] | Sequence[Float[Array, "_ _"]]
+# The same with padding: (nodes, d, r), of each part of a layer whose nodes have blocks of several kinds.
+StackWeights = PyTree[Float[Array, "_ _ _"]]
 
 
 class Network(eqx.Module):
@@ -31,7 +34,7 @@ class Network(eqx.Module):
     """
 
     skeleton: Skeleton = eqx.field(static=True)
-    stacks: tuple[Stack, ...]
+    stacks: tuple[Stack | Mixed, ...]  # a layer each, bottom up
 
     def __call__(self, x: Float[Array, "p *batch"], *, key: PRNGKeyArray) -> Float[Array, "outputs *batch"]:
         """f(x) for one draw of all weights; x is one row, or the columns of many."""
@@ -41,7 +44,7 @@ class Network(eqx.Module):
         """The value of each top node for one draw of all weights; the outputs add these up."""
         h = x[:, None]
         for stack, stack_key in zip(self._drawn(key).stacks, jr.split(key, len(self.stacks)), strict=True):
-            h = stack.carried(stack.draw(h, stack_key), h)
+            h = stack.drawn(h, stack_key)
         return h
 
     def noise(
@@ -63,17 +66,14 @@ class Network(eqx.Module):
         reparameterisation). Where nothing below the top is random these are the exact moments of q(f).
         """
         h = x[:, None]
-        for stack, (normal, rows) in zip(self.stacks[:-1], noise, strict=False):
-            f, variance = stack.conditional(h, rows)
-            if variance is not None and normal is not None:
-                f = f + root(variance) * normal
-            h = stack.carried(f, h)
+        for stack, own in zip(self.stacks[:-1], noise, strict=False):
+            h = stack.columns(h, own)
         mean, variance = self.stacks[-1].conditional(h, noise[-1].rows)
         return self._total(mean), None if variance is None else self._total(variance)
 
     def mean(self, x: Float[Array, "p *batch"]) -> Float[Array, "outputs *batch"]:
         """f(x) with every V, and every noise inside, at its mean."""
-        return self.conditional(x, tuple(Noise(jnp.zeros(()), None) for _ in self.stacks))[0]
+        return self.conditional(x, tuple(Noise(None, None) for _ in self.stacks))[0]
 
     def at(self, weights: Sequence[LayerWeights]) -> "Network":
         """The network with given weights, `weights[layer][node]`, as point masses: the inverse of `weights`."""
@@ -81,6 +81,11 @@ class Network(eqx.Module):
             raise ValueError(f"`weights` must have one entry per layer, {len(self.stacks)}, got {len(weights)}.")
         padded = (self._padded(level, given) for level, given in enumerate(weights))
         return Network(self.skeleton, tuple(stack.at(v) for stack, v in zip(self.stacks, padded, strict=True)))
+
+    @property
+    def parts(self) -> tuple[Stack, ...]:
+        """All stacks, layer by layer: of a layer one, or as many as there are kinds of blocks on its nodes."""
+        return tuple(part for stack in self.stacks for part in stack.parts)
 
     @property
     def n_members(self) -> int:
@@ -110,7 +115,8 @@ class Network(eqx.Module):
         """The V of `network(x, key=key)`, `weights[layer][node]`, or without a key their means.
 
         Of a layer one array (nodes, d, r); where its nodes read different numbers of parents without feature blocks,
-        so that r differs from node to node, one array (d, r) for each. Every number in them acts on f.
+        so that r differs from node to node, or have blocks of their own, one array (d, r) for each. Every number in
+        them acts on f.
 
         >>> wide, narrow = vb.Node("h0", ("x0", "x1")), vb.Node("h1", ("x1",))
         >>> skeleton = vb.Skeleton(("x0", "x1"), ((wide, narrow),))
@@ -118,52 +124,81 @@ class Network(eqx.Module):
         >>> first.shape, second.shape
         ((3, 2), (3, 1))
         """
-        drawn = self.stack_weights(key)
-        return [v if (r := self._sizes(k)) is None else tuple(_cut(v, r)) for k, v in enumerate(drawn)]
+        return [self._cut(level, v) for level, v in enumerate(self.stack_weights(key))]
 
-    def stack_weights(self, key: PRNGKeyArray | None = None) -> list[Float[Array, "_ _ _"]]:
-        """The same as one array per layer, with what stands in it for parents that a node does not have."""
+    def stack_weights(self, key: PRNGKeyArray | None = None) -> list[StackWeights]:
+        """The same as one array per layer, or part of one, with what stands in it for parents that a node lacks."""
         if key is None:
             return [stack.mean_weights() for stack in self.stacks]
         # the keys that `terms` draws V with
-        keys = [jr.split(k)[0] for k in jr.split(key, len(self.stacks))]
-        return [stack.weights(k) for stack, k in zip(self._drawn(key).stacks, keys, strict=True)]
+        keys = jr.split(key, len(self.stacks))
+        return [stack.drawn_weights(k) for stack, k in zip(self._drawn(key).stacks, keys, strict=True)]
 
-    def _sizes(self, level: int) -> tuple[int, ...] | None:
-        """r of each node of a layer, where it differs from node to node."""
-        if self.stacks[level].function.live is None:
+    def _cut(self, level: int, v: StackWeights) -> LayerWeights:
+        """Weights of one layer without padding."""
+        shapes = self._shapes(level)
+        if shapes is None and not isinstance(v, tuple):
+            return v
+        parts = v if isinstance(v, tuple) else (v,)
+        own = {
+            i: w
+            for (_, nodes), part in zip(self._placed(level), parts, strict=True)
+            for i, w in zip(nodes, part, strict=True)
+        }
+        return tuple(own[i][:, :r] for i, (_, r) in (shapes or {}).items())
+
+    def _placed(self, level: int) -> list[tuple[Stack, tuple[int, ...]]]:
+        """The stacks of a layer, and the positions of their nodes in it."""
+        stack = self.stacks[level]
+        places = stack.places if isinstance(stack, Mixed) else (self.skeleton.computing[level],)
+        return list(zip(stack.parts, places, strict=True))
+
+    def _shapes(self, level: int) -> dict[int, tuple[int, int]] | None:
+        """d and r of the weights of each node that has some, where they may differ from node to node."""
+        stack = self.stacks[level]
+        if not isinstance(stack, Mixed) and stack.function.live is None:
             return None
-        widths = self._widths(level)
-        parents = self.skeleton.parents[level]
-        return tuple(sum(widths[j] for j in parents[i]) for i in self.skeleton.computing[level])
+        widths, parents = self._widths(level), self.skeleton.parents[level]
+        own = {i: part for part, nodes in self._placed(level) for i in nodes}
+        return {
+            i: (
+                own[i].width,
+                sum(widths[j] for j in parents[i]) if own[i].function.live is not None else own[i].shape[2],
+            )
+            for i in self.skeleton.computing[level]
+        }
 
     def _widths(self, level: int) -> list[int]:
         """How many values each node has that a layer reads: inputs one, nodes d, copies what they copy."""
         widths = [1] * self.skeleton.n_inputs
-        for stack, parents, computing in zip(
-            self.stacks[:level], self.skeleton.parents, self.skeleton.computing, strict=False
-        ):
-            d = stack.shape[1]
-            widths = [d if i in computing else widths[read[0]] for i, read in enumerate(parents)]
+        for k in range(level):
+            own = {i: part.width for part, nodes in self._placed(k) for i in nodes}
+            widths = [own[i] if i in own else widths[read[0]] for i, read in enumerate(self.skeleton.parents[k])]
         return widths
 
-    def _padded(self, level: int, given: LayerWeights) -> Float[Array, "s d r"]:
+    def _padded(self, level: int, given: LayerWeights) -> StackWeights:
         """Weights of one layer as its stack has them, with zeros for parents that a node does not have."""
-        stack, sizes = self.stacks[level], self._sizes(level)
-        n_blocks, d, r = stack.shape
-        if sizes is None:
+        stack, shapes = self.stacks[level], self._shapes(level)
+        if shapes is None:
+            (stack,) = stack.parts
+            n_blocks, d, r = stack.shape
             shape = stack.n_nodes, d, r * n_blocks // stack.n_nodes if stack.joint else r
             v = jnp.asarray(given)
             if v.shape != shape:
                 raise ValueError(f"`weights[{level}]` must have the shape {shape}: nodes, d, r; got {v.shape}.")
             return v
-        wanted, shapes = [(d, size) for size in sizes], [jnp.shape(v) for v in given]
-        if shapes != wanted:
+        wanted, got = list(shapes.values()), [jnp.shape(v) for v in given]
+        if got != wanted:
             raise ValueError(
-                f"`weights[{level}]` must have one array (d, r) per node, of the shapes {wanted}, got {shapes}: nodes "
+                f"`weights[{level}]` must have one array (d, r) per node, of the shapes {wanted}, got {got}: nodes "
                 "with fewer parents have fewer weights."
             )
-        return jnp.stack([jnp.pad(v, ((0, 0), (0, r - size))) for v, size in zip(given, sizes, strict=True)])
+        own = dict(zip(shapes, given, strict=True))
+        parts = tuple(
+            jnp.stack([jnp.pad(own[i], ((0, 0), (0, part.shape[2] - own[i].shape[1]))) for i in nodes])
+            for part, nodes in self._placed(level)
+        )
+        return parts if isinstance(stack, Mixed) else parts[0]
 
     def subnetwork(self, node: int) -> "Network":
         """g_j: one top node and what it depends on, a function of its cluster's inputs alone; weights at their means.
@@ -172,15 +207,15 @@ class Network(eqx.Module):
         """
         levels = self.skeleton.ancestors(node)
         stacks = tuple(
-            stack.at(stack.mean_weights()).kept(nodes, below)
+            stack.at_mean().kept(nodes, below)
             for stack, nodes, below in zip(self.stacks, levels[1:], levels[:-1], strict=True)
         )
         return Network(_renamed(self.skeleton, levels), stacks)
 
-    def ancestor_blocks(self, node: int) -> list[list[int]]:
-        """The blocks of `subnetwork(node)` among those of the network, layer by layer."""
+    def ancestor_weights(self, node: int, weights: Sequence[StackWeights]) -> list[StackWeights]:
+        """The weights of `subnetwork(node)` among those of the network, as `stack_weights` gives them."""
         levels = self.skeleton.ancestors(node)[1:]
-        return [stack.blocks_of(nodes) for stack, nodes in zip(self.stacks, levels, strict=True)]
+        return [stack.weights_of(v, nodes) for stack, v, nodes in zip(self.stacks, weights, levels, strict=True)]
 
     def kl(self, *, key: PRNGKeyArray) -> Float[Array, ""]:
         """KL(q(V) ‖ p(V)) of all layers."""
@@ -194,8 +229,8 @@ class Network(eqx.Module):
         and the variance that inducing points leave out."""
         h = x[:, None]
         for stack in self.stacks[:-1]:
-            h = stack.carried(stack.conditional(h)[0], h)
-        top, n_outputs = self.stacks[-1], len(self.skeleton.outputs)
+            h = stack.columns(h, Noise(None, None))
+        top, n_outputs = self._top, len(self.skeleton.outputs)
         inputs = top.inputs(h)
         phi, axis, left_out = top.phi(inputs)
         phi = phi if axis == 0 else jnp.broadcast_to(phi, (top.n_nodes, *phi.shape))
@@ -207,9 +242,14 @@ class Network(eqx.Module):
             jnp.sum(left_out.reshape(n_outputs, -1, *x.shape[1:]), axis=1),
         )
 
+    @property
+    def _top(self) -> Stack:
+        """The top layer, where f is linear in V: then it has one stack."""
+        return cast(Stack, self.stacks[-1])
+
     def with_joint_top(self, posterior: Gaussian, prior: Normal) -> "Network":
         """The same network with one function block per output, over the features of all the nodes it adds."""
-        top, n_outputs = self.stacks[-1], len(self.skeleton.outputs)
+        top, n_outputs = self._top, len(self.skeleton.outputs)
         bias = top.function.bias
         function = eqx.tree_at(
             lambda block: (block.posterior, block.prior, block.bias),
@@ -225,34 +265,16 @@ class Network(eqx.Module):
 
     def times(self, c: float) -> "Network":
         """c · f, c > 0: the weights and biases of the top layer, Gaussian or point masses, times c."""
-        top = self.stacks[-1]
-        q, bias = top.function.posterior, top.function.bias
-        if not isinstance(q, Gaussian | PointMass) or top.mean is not None or top.adds_variance:
-            raise ValueError(
-                "`times` needs a top layer with a Gaussian or a PointMass, without a mean function and noise, got "
-                f"{type(q).__name__}."
-            )
-        posterior = eqx.tree_at(lambda q: q.mean, q, c * q.mean)
-        if isinstance(q, Gaussian):
-            posterior = eqx.tree_at(
-                lambda q: q.covariance, posterior, jax.vmap(lambda each: each.times(c))(q.covariance)
-            )
-        function = eqx.tree_at(
-            lambda block: (block.posterior, block.bias),
-            top.function,
-            (posterior, None if bias is None else c * bias),
-            is_leaf=lambda leaf: leaf is None,
-        )
-        return Network(self.skeleton, (*self.stacks[:-1], replace(top, function=function)))
+        return Network(self.skeleton, (*self.stacks[:-1], self.stacks[-1].times(c)))
 
     @property
     def kl_is_exact(self) -> tuple[bool, ...]:
         """Of each layer, whether its KL(q ‖ p) is known by a rule; else it is estimated from a draw."""
-        return tuple(kl_is_exact(stack.function.posterior, stack.function.prior) for stack in self.stacks)
+        return tuple(stack.kl_is_exact for stack in self.stacks)
 
     @property
     def n_outputs(self) -> int:
-        return len(self.skeleton.outputs) * self.stacks[-1].shape[1]
+        return len(self.skeleton.outputs) * self.stacks[-1].width
 
     @property
     def has_top_moments(self) -> bool:
@@ -264,7 +286,8 @@ class Network(eqx.Module):
         """Whether f is linear in all that is uncertain: the top layer alone is random, Gaussian, and has no ties."""
         top = self.stacks[-1]
         return (
-            isinstance(top.function.posterior, Gaussian)
+            isinstance(top, Stack)
+            and isinstance(top.function.posterior, Gaussian)
             and top.has_moments
             and not any(stack.is_random for stack in self.stacks[:-1])
         )
@@ -297,11 +320,6 @@ def _renamed(skeleton: Skeleton, levels: Sequence[Sequence[int]]) -> Skeleton:
             )
         )
     return Skeleton(tuple(f"x{k}" for k in range(len(levels[0]))), tuple(layers))
-
-
-def _cut(v: Float[Array, "s d r"], sizes: Sequence[int]) -> list[Float[Array, "d _"]]:
-    """The weights that each node has."""
-    return [own[:, :size] for own, size in zip(v, sizes, strict=True)]
 
 
 def _in_order(groups: tuple[tuple[int, ...], ...]) -> bool:

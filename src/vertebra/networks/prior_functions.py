@@ -6,7 +6,7 @@ features and widths growing, the whole network becomes one with the kernel `dual
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -19,8 +19,11 @@ from vertebra.machine.checks import check_count
 from vertebra.machine.devices import cut, padded
 from vertebra.networks.activations import dual
 from vertebra.networks.blocks import BlockWithDual, FeatureBlock, InducingPointBlock, RandomFeatureBlock
+from vertebra.networks.kernels import Kernel
 from vertebra.networks.keys import fast
-from vertebra.networks.layer import Layer
+from vertebra.networks.layer import Layer, LayerOrLayers, by_kind
+from vertebra.networks.layout import carriers, check_kinds
+from vertebra.networks.mixed import Mixed
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_working_precision, is_traced, overridden
 from vertebra.networks.posteriors import PointMass
@@ -55,8 +58,13 @@ def draw_prior(network: Network, *, key: PRNGKeyArray) -> Network:
     (1, 3)
     """
     keys = jr.split(key, len(network.stacks))
-    stacks = tuple(_draw_stack(stack, stack_key) for stack, stack_key in zip(network.stacks, keys, strict=True))
-    return Network(network.skeleton, stacks)
+    stacks = []
+    for stack, stack_key in zip(network.stacks, keys, strict=True):
+        if isinstance(stack, Mixed):
+            stacks.append(stack.changed(_draw_stack, list(jr.split(stack_key, len(stack.parts)))))
+        else:
+            stacks.append(_draw_stack(stack, stack_key))
+    return Network(network.skeleton, tuple(stacks))
 
 
 def _draw_stack(stack: Stack, key: PRNGKeyArray) -> Stack:
@@ -104,7 +112,7 @@ class _Covariance(NamedTuple):
 
 
 def dual_kernel(
-    skeleton: Skeleton, layers: Sequence[Layer], x: ArrayLike, x2: ArrayLike | None = None
+    skeleton: Skeleton, layers: Sequence[LayerOrLayers], x: ArrayLike, x2: ArrayLike | None = None
 ) -> Float[Array, "outputs n n2"]:
     """Cov(f(x), f(x')) of the infinitely wide network: the compositional kernel of a skeleton with its layers.
 
@@ -128,24 +136,41 @@ def dual_kernel(
         raise ValueError("`skeleton` must have no nodes that copy: what they hand on is not Gaussian with the rest.")
     if any(ties is not None for ties in skeleton.ties):
         raise ValueError("`skeleton` must have no tied nodes: their values are correlated, which is not followed here.")
-    blocks = [_blocks_with_dual(layer, level) for level, layer in enumerate(layers, start=1)]
+    kinds = [by_kind(layer, carriers(skeleton, level)) for level, layer in enumerate(layers)]
+    for level, own in enumerate(kinds):
+        check_kinds(skeleton, level, own)
+        for kind, _ in own:
+            _check_dual(kind, level + 1)
     rows = _as_array(x)
     others = rows if x2 is None else _as_array(x2)
     for name, values in (("x", rows), ("x2", others)):
         if values.ndim != 2 or values.shape[1] != skeleton.n_inputs:
             raise ValueError(f"`{name}` must have the shape (n, {skeleton.n_inputs}), got {values.shape}.")
-    kernels, width = [], 1
-    for layer, own, parents in zip(layers, blocks, skeleton.parents, strict=True):
-        sizes = [max(map(len, parents)) * width, *(block.r for block in own)]
-        kernels.append(tuple(block.dual(size) for block, size in zip(own, sizes, strict=False)))
-        width = layer.width
-    return _dual_kernel(
-        skeleton, tuple(layers), tuple(kernels), in_working_precision(rows), in_working_precision(others)
-    )
+    nodes, widths = [], (1,) * skeleton.n_inputs
+    for own, parents in zip(kinds, skeleton.parents, strict=True):
+        found = {}
+        for kind, places in own:
+            n_inputs = max(sum(widths[j] for j in parents[i]) for i in places)
+            sizes = [n_inputs, *(block.r for block in kind.features)]
+            blocks = cast(tuple[BlockWithDual, ...], kind.features)  # as `_check_dual` found
+            kernels = tuple(block.dual(size) for block, size in zip(blocks, sizes, strict=False))
+            found |= {i: _WideNode(kind, kernels, n_inputs, tuple(widths[j] for j in parents[i])) for i in places}
+        nodes.append(tuple(found[i] for i in range(len(parents))))
+        widths = tuple(node.layer.width for node in nodes[-1])
+    return _dual_kernel(skeleton, tuple(nodes), in_working_precision(rows), in_working_precision(others))
 
 
-def _blocks_with_dual(layer: Layer, level: int) -> list[BlockWithDual]:
-    """The feature blocks of a layer that has a dual kernel."""
+class _WideNode(NamedTuple):
+    """A node in the limit: its layer, the kernels of its blocks, how many values these read, and who brings them."""
+
+    layer: Layer
+    kernels: tuple[Kernel, ...]
+    n_inputs: int  # with padding up to the node of its kind that reads most
+    widths: tuple[int, ...]  # values of each parent
+
+
+def _check_dual(layer: Layer, level: int) -> None:
+    """Refuses layers without a dual kernel."""
     if not isinstance(layer.prior, Normal):
         raise ValueError(
             f"Layer {level} has the prior {type(layer.prior).__name__}: only a Normal prior makes a Gaussian process."
@@ -153,7 +178,6 @@ def _blocks_with_dual(layer: Layer, level: int) -> list[BlockWithDual]:
     for field in ("mean", "noise"):
         if getattr(layer, field) is not None:
             raise ValueError(f"Layer {level} has `{field}={getattr(layer, field)!r}`: leave it out for a dual kernel.")
-    blocks = []
     for block in layer.features:
         if not isinstance(block, BlockWithDual):
             raise ValueError(f"Layer {level}: {type(block).__name__} has no method `dual(n_inputs)` giving its kernel.")
@@ -164,22 +188,19 @@ def _blocks_with_dual(layer: Layer, level: int) -> list[BlockWithDual]:
                     f"Layer {level}: {type(block).__name__} has a `{changed[0]}` of its own and the `dual` of "
                     f"{base.__name__}: give it the method `dual(n_inputs)` of its own features."
                 )
-        blocks.append(block)
-    return blocks
 
 
 @eqx.filter_jit
-def _dual_kernel(skeleton, layers, kernels, x, z):
+def _dual_kernel(skeleton, nodes, x, z):
     below = [
         _Covariance(x[:, i, None] ** 2, x[:, i, None] * z[None, :, i], z[None, :, i] ** 2) for i in range(x.shape[1])
     ]
-    activations, width = ["identity"] * len(below), 1
-    for level, layer in enumerate(layers):
-        parents = skeleton.parents[level]
+    activations = ["identity"] * len(below)
+    for level, own in enumerate(nodes):
         active = [_activate(dual(name), c) for name, c in zip(activations, below, strict=True)]
-        n_inputs = max(map(len, parents)) * width
-        below = [_node(layer, kernels[level], [active[j] for j in read], width, n_inputs) for read in parents]
-        activations, width = [node.activation for node in skeleton.layers[level]], layer.width
+        parents = skeleton.parents[level]
+        below = [_node(node, [active[j] for j in read]) for node, read in zip(own, parents, strict=True)]
+        activations = [node.activation for node in skeleton.layers[level]]
     return jnp.stack([sum(below[j].xz for j in group) for group in skeleton.output_parents])
 
 
@@ -188,14 +209,16 @@ def _activate(of, c):
     return _Covariance(of(c.xx, c.xx, c.xx), of(c.xx, c.xz, c.zz), of(c.zz, c.zz, c.zz))
 
 
-def _node(layer, kernels, reads, width, n_inputs):
-    """C = s²K of one node, from the second moments of what it reads, `width` values from each parent."""
+def _node(node, reads):
+    """C = s²K of one node, from the second moments of what it reads."""
+    layer, kernels, n_inputs, widths = node
+    ends = np.cumsum(widths)
 
     def products(weights):
-        shares = [weights[j * width : (j + 1) * width].sum() for j in range(len(reads))]
+        shares = [weights[end - width : end].sum() for width, end in zip(widths, ends, strict=True)]
         return _add([_times(share, read) for share, read in zip(shares, reads, strict=True)])
 
-    n_features = len(reads) * width  # without the padding of nodes with fewer parents
+    n_features = sum(widths)  # without the padding of nodes with fewer parents
     for block, kernel in zip(layer.features, kernels, strict=True):
         moments = _of_kernel(kernel, products, n_inputs)
         # r exchangeable features have the inner product K, and a weighted one of K times the mean weight.

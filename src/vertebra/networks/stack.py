@@ -4,7 +4,7 @@ Inside, values are columns: h has the shape (s, d, *batch), node by node, and on
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import equinox as eqx
@@ -15,10 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from vertebra.networks.blocks import FeatureBlock, FunctionBlock
+from vertebra.networks.divergence import kl_is_exact
 from vertebra.networks.features import product
 from vertebra.networks.parameters import Fixed, is_traced
-from vertebra.networks.posteriors import Members, PointMass
-from vertebra.networks.wiring import Wiring, activate
+from vertebra.networks.posteriors import Gaussian, Members, PointMass
+from vertebra.networks.wiring import Copies, Wiring, activate, side_by_side
 
 Tree = TypeVar("Tree")
 
@@ -26,22 +27,8 @@ Tree = TypeVar("Tree")
 class Noise(NamedTuple):
     """The base noise of one layer for draws that are independent from column to column."""
 
-    normal: Float[Array, "s d *batch"] | None
+    normal: PyTree[Float[Array, "s d *batch"]]  # None where nothing is normal; of each part of a layer that has some
     rows: PyTree  # what each posterior's `project` draws with: the coins of dropout, or a key
-
-
-@dataclass(frozen=True)
-class Copies:
-    """The nodes of a layer that hand on what they read: their places in it, and those of what they read below."""
-
-    nodes: tuple[int, ...]
-    parents: tuple[int, ...]
-    n_nodes: int  # of the layer, with those that compute
-    width: int  # of the layer's widest node
-
-    @property
-    def computing(self) -> tuple[int, ...]:
-        return tuple(i for i in range(self.n_nodes) if i not in self.nodes)
 
 
 class Stack(eqx.Module):
@@ -70,10 +57,45 @@ class Stack(eqx.Module):
         if self.copies is None:
             return f
         copies = self.copies
-        read = activate(h, self.activations)[np.asarray(copies.parents, int)][:, : copies.width]
-        rest = ((0, 0),) * (f.ndim - 2)
-        parts = [jnp.pad(part, ((0, 0), (0, copies.width - part.shape[1]), *rest)) for part in (f, read)]
-        return jnp.concatenate(parts)[jnp.asarray(np.argsort([*copies.computing, *copies.nodes]))]
+        read = copies.read(activate(h, self.activations))
+        return side_by_side([f, read], [copies.computing, copies.nodes], copies.width)
+
+    def drawn(self, h: Float[Array, "below d_below *batch"], key: PRNGKeyArray) -> Float[Array, "nodes width *batch"]:
+        """The values of all nodes of the layer for one draw of V, the same for every column."""
+        return self.carried(self.draw(h, key), h)
+
+    def columns(self, h: Float[Array, "below d_below *batch"], noise: Noise) -> Float[Array, "nodes width *batch"]:
+        """The values of all nodes of the layer, every column by itself: f = E f + √Var f · ε; without noise E f."""
+        f, variance = self.conditional(h, noise.rows)
+        if variance is not None and noise.normal is not None:
+            f = f + root(variance) * noise.normal
+        return self.carried(f, h)
+
+    @property
+    def parts(self) -> tuple["Stack"]:
+        """The stacks that the layer is made of: itself."""
+        return (self,)
+
+    def times(self, c: float) -> "Stack":
+        """c · f, c > 0: its weights and biases, Gaussian or point masses, times c."""
+        q, bias = self.function.posterior, self.function.bias
+        if not isinstance(q, Gaussian | PointMass) or self.mean is not None or self.adds_variance:
+            raise ValueError(
+                "`times` needs a top layer with a Gaussian or a PointMass, without a mean function and noise, got "
+                f"{type(q).__name__}."
+            )
+        posterior = eqx.tree_at(lambda q: q.mean, q, c * q.mean)
+        if isinstance(q, Gaussian):
+            posterior = eqx.tree_at(
+                lambda q: q.covariance, posterior, jax.vmap(lambda each: each.times(c))(q.covariance)
+            )
+        function = eqx.tree_at(
+            lambda block: (block.posterior, block.bias),
+            self.function,
+            (posterior, None if bias is None else c * bias),
+            is_leaf=lambda leaf: leaf is None,
+        )
+        return replace(self, function=function)
 
     def blocks_of(self, nodes: Sequence[int]) -> list[int]:
         """The function blocks of some nodes of the layer, node by node; where all of them copy, the first one's."""
@@ -105,6 +127,10 @@ class Stack(eqx.Module):
         v = jax.vmap(lambda q, key: q.sample(key))(self.function.posterior, jr.split(key, self.n_blocks))
         return self._each(self._by_node(v))
 
+    def drawn_weights(self, key: PRNGKeyArray) -> Float[Array, "s d r"]:
+        """The V of `drawn(h, key)`."""
+        return self.weights(jr.split(key)[0])
+
     def at(self, v: Float[Array, "s d r"]) -> "Stack":
         """The layer with given weights, node by node, as point masses; of tied nodes those of the first."""
         prior = self.function.prior
@@ -120,6 +146,10 @@ class Stack(eqx.Module):
         )
         return replace(self, function=function, joint=False)
 
+    def at_mean(self) -> "Stack":
+        """The layer with its weights at their means, as point masses."""
+        return self.at(self.mean_weights())
+
     def kept(self, nodes: Sequence[int], below: Sequence[int]) -> "Stack":
         """The layer with some of its nodes, which read nothing but the nodes `below`; not for joint layers."""
         blocks = self.blocks_of(nodes)
@@ -130,18 +160,12 @@ class Stack(eqx.Module):
         )
         activations = tuple(self.activations[j] for j in below)
         wiring = self.wiring.kept(blocks, below)
-        copies = None if self.copies is None else self._kept_copies(self.copies, nodes, below)
+        copies = None if self.copies is None else self.copies.kept(nodes, below)
         return Stack(wiring, activations, features, function, mean, log_noise, len(blocks), joint=False, copies=copies)
 
-    @staticmethod
-    def _kept_copies(copies: Copies, nodes: Sequence[int], below: Sequence[int]) -> Copies:
-        pairs = [
-            (nodes.index(i), below.index(j)) for i, j in zip(copies.nodes, copies.parents, strict=True) if i in nodes
-        ]
-        own, parents = tuple(i for i, _ in pairs), tuple(j for _, j in pairs)
-        # With none left the width stays, which the layer above counts with; copies alone keep one block behind them,
-        # whose value nobody reads.
-        return Copies(own, parents, max(len(nodes), len(own) + 1), copies.width)
+    def weights_of(self, v: Float[Array, "s d r"], nodes: Sequence[int]) -> Float[Array, "kept d r"]:
+        """The weights of `kept(nodes, …)` among those of all nodes."""
+        return v[np.asarray(self.blocks_of(nodes))]
 
     def _by_node(self, v: Float[Array, "blocks d mr"]) -> Float[Array, "s d r"]:
         """The weights of each node, from those of one block per output where the layer is joint."""
@@ -230,6 +254,16 @@ class Stack(eqx.Module):
     @property
     def n_blocks(self) -> int:
         return self.shape[0]
+
+    @property
+    def width(self) -> int:
+        """d."""
+        return self.shape[1]
+
+    @property
+    def kl_is_exact(self) -> bool:
+        """Whether KL(q ‖ p) is known by a rule; else it is estimated from a draw."""
+        return kl_is_exact(self.function.posterior, self.function.prior)
 
     @property
     def n_members(self) -> int:

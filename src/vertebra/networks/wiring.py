@@ -1,6 +1,7 @@
 """In(i) of Algorithm 1: what the nodes of a layer read of the layer below."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -101,6 +102,41 @@ class Wiring(eqx.Module):
         if self.live is not None:
             parents = parents * self.live.value.reshape(*self.live.value.shape, *(1,) * (h.ndim - 1))
         return parents.reshape(parents.shape[0], -1, *h.shape[2:])
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The nodes of a layer that hand on what they read: their places in it, and those of what they read below."""
+
+    nodes: tuple[int, ...]
+    parents: tuple[int, ...]
+    n_nodes: int  # of the layer, with those that compute
+    width: int  # of the layer's widest node
+
+    @property
+    def computing(self) -> tuple[int, ...]:
+        return tuple(i for i in range(self.n_nodes) if i not in self.nodes)
+
+    def read(self, values: Float[Array, "below d_below *batch"]) -> Float[Array, "copies width *batch"]:
+        """What they hand on, of the values below after σ."""
+        return values[np.asarray(self.parents, int)][:, : self.width]
+
+    def kept(self, nodes: Sequence[int], below: Sequence[int]) -> "Copies":
+        """Those among some nodes of the layer, which read nothing but the nodes `below`."""
+        pairs = [(nodes.index(i), below.index(j)) for i, j in zip(self.nodes, self.parents, strict=True) if i in nodes]
+        own, parents = tuple(i for i, _ in pairs), tuple(j for _, j in pairs)
+        # With none left the width stays, which the layer above counts with; copies alone keep one block behind them,
+        # whose value nobody reads.
+        return Copies(own, parents, max(len(nodes), len(own) + 1), self.width)
+
+
+def side_by_side(
+    parts: Sequence[Array], places: Sequence[Sequence[int]], width: int
+) -> Float[Array, "nodes width *batch"]:
+    """The values of all nodes of a layer, from those of parts of it at their places; zeros where a node is narrower."""
+    rest = ((0, 0),) * (parts[0].ndim - 2)
+    padded = [jnp.pad(part, ((0, 0), (0, width - part.shape[1]), *rest)) for part in parts]
+    return jnp.concatenate(padded)[jnp.asarray(np.argsort(np.concatenate(places)))]
 
 
 def activate(h: Float[Array, "s d *batch"], names: tuple[str, ...]) -> Float[Array, "s d *batch"]:

@@ -140,6 +140,7 @@ def _templates() -> jinja2.Environment:
         "signed": words.signed,
         "percent": words.percent,
         "short": words.short,
+        "coded": words.coded,
         "term": term_label,
         "probability": probability_words,
     }

@@ -3,11 +3,12 @@
 Plain text is escaped by the page; sentences with markup in them are `Markup`, which escapes what is put into it.
 """
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from vertebra.likelihoods import NegativeBinomial, Poisson
 from vertebra.models.evaluation import Evaluation
@@ -55,6 +56,11 @@ def score(value: float) -> str:
 def percent(share: float, places: int = 1) -> str:
     # what rounds to nothing has no sign
     return f"{round(100.0 * share, places) + 0.0:.{places}f}\u00a0%".replace("-", "−")
+
+
+def coded(text: str) -> Markup:
+    """Plain text or markup, with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def short(text: str, most: int) -> str:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,7 @@ from vertebra.plot.marks import (
     with_unit,
 )
 from vertebra.plot.tables import (
+    Explained,
     check_columns,
     check_inputs,
     columns_of,
@@ -52,21 +53,6 @@ MOST_MARKED, LETTER = 8, 6.2
 
 Values = Float[np.ndarray, " m"]
 Band = tuple[Values, Values]
-
-
-@runtime_checkable
-class Explained(Protocol):
-    """A model that tells its terms: an additive estimator that was fitted."""
-
-    def effects(
-        self, order: int | None = None, level: float = 0.95, *, baseline: object = None, output: int = 0
-    ) -> pd.DataFrame: ...
-
-    def effect(
-        self, term: Any, level: float = 0.95, simultaneous: bool = False, *, output: int = 0
-    ) -> pd.DataFrame: ...
-
-    def marginal(self, name: Any) -> pd.DataFrame: ...
 
 
 Named = str | int | tuple[str | int, ...]
@@ -99,7 +85,8 @@ def effect(
     if not isinstance(table, pd.DataFrame):
         own, ax = (ax, None) if term is None else (term, ax)
         if not isinstance(table, Explained) or not _is_named(own):
-            raise ValueError(f"`table` must be what `model.effect` returns, or a model with a term, got {own!r}.")
+            got = repr(own) if isinstance(table, Explained) else type(table).__name__
+            raise ValueError(f"`table` must be what `model.effect` returns, or a model with a term, got {got}.")
         model, names = table, own if isinstance(own, tuple) else (own,)
         table = model.effect(names)
         marginal = model.marginal(names[0]) if len(names) == 1 and marginal is None else marginal
@@ -267,7 +254,7 @@ def _histogram(
     ax: Axes, marginal: pd.DataFrame, values: Values | None = None
 ) -> tuple[Float[np.ndarray, " bars"], Float[np.ndarray, " bars"]]:
     """Where the data are, beneath a curve, or a bar at each of these values; returns where the bars start and end."""
-    check_columns(marginal, "marginal", ["lower", "upper", "share"])
+    check_columns(marginal, "marginal", ["lower", "upper", "share"], "`model.marginal(name)`")
     start, end, share = (np.asarray(marginal[c], dtype=float) for c in ("lower", "upper", "share"))
     if not np.all(end > start):
         raise ValueError("`marginal` must have bars with `lower` below `upper`.")
@@ -301,7 +288,7 @@ def _shown_levels(mean: Float[np.ndarray, " levels"]) -> tuple[np.ndarray, Float
 
 def _shares(ax: Axes, marginal: pd.DataFrame, names: list[object], places: Float[np.ndarray, " shown"]) -> None:
     """How common each level is, at the right."""
-    check_columns(marginal, "marginal", ["level", "share"])
+    check_columns(marginal, "marginal", ["level", "share"], "`model.marginal(name)`")
     share = dict(zip(marginal["level"], np.asarray(marginal["share"], dtype=float), strict=True))
     shares = np.array([share.get(name, 0.0) for name in names])
     length = LONGEST * shares / max(shares.max(initial=0.0), 1e-300)

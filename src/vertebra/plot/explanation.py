@@ -31,7 +31,7 @@ def waterfall(explanation: pd.DataFrame, ax: Axes | None = None, *, most: int = 
     >>> ax.get_yticklabels()[-1].get_text()
     'total'
     """
-    check_columns(explanation, "explanation", ["term", "value", "mean", "lower", "upper"])
+    check_columns(explanation, "explanation", ["term", "value", "mean", "lower", "upper"], "`model.explain(row)`")
     if not len(explanation) or tuple(explanation["term"].iloc[0]) != ():
         raise ValueError("`explanation` must have the intercept, the term (), as its first row.")
     if most < 1:

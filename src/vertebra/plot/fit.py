@@ -1,5 +1,7 @@
 """How a fit went: whether its shares hold, and how it was trained."""
 
+from typing import Any, Protocol, cast, runtime_checkable
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,12 +12,26 @@ from vertebra.plot.marks import BLUE, GREY, ORANGE, SKY, axes_for, framed, span_
 from vertebra.plot.tables import check_columns
 
 
-def calibration(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
+@runtime_checkable
+class Evaluated(Protocol):
+    """A model that was measured, or what was seen: it has the table of shares."""
+
+    @property
+    def evaluation_(self) -> Any: ...
+
+
+def calibration(table: pd.DataFrame | Evaluated, ax: Axes | None = None) -> Axes:
     """Observed against expected shares, columns expected, observed, lower, upper, n: on the diagonal all is well.
+
+    Or a model, whose `evaluation_` has them.
 
     >>> ax = vb.plot.calibration(model.evaluation_.curve())
     """
-    check_columns(table, "table", ["expected", "observed", "lower", "upper", "n"])
+    if isinstance(table, Evaluated) and table.evaluation_ is not None:
+        table = table.evaluation_.curve()
+    names = ["expected", "observed", "lower", "upper", "n"]
+    check_columns(table, "table", names, "`model.evaluation_.curve()`")
+    table = cast(pd.DataFrame, table)
     ax = axes_for(ax, (3.8, 3.8))
     ax.plot([0, 1], [0, 1], color=GREY, ls=":", lw=1)
     expected, observed, low, high = (
@@ -35,6 +51,8 @@ def training(history: History, ax: Axes | None = None) -> Axes:
     >>> vb.plot.training(fitted.history).get_ylabel()
     'per row'
     """
+    if not isinstance(history, History):
+        raise ValueError(f"`history` must be that of a training, `fitted.history`, got {type(history).__name__}.")
     step, elbo, score = (np.asarray(part, dtype=float) for part in (history.step, history.elbo, history.score))
     if not len(step) or not len(step) == len(elbo) == len(score):
         raise ValueError(

@@ -10,7 +10,7 @@ from matplotlib.colors import ListedColormap, Normalize
 from numpy.typing import ArrayLike
 
 from vertebra.networks.blocks import InducingPointBlock, RandomFeatureBlock
-from vertebra.networks.layer import Layer
+from vertebra.networks.layer import Layer, LayerOrLayers
 from vertebra.networks.skeleton import COPY, Skeleton
 from vertebra.plot.marks import BLUE, GREY, axes_for, named_ticks, plain_text
 from vertebra.terms.block import BasisBlock
@@ -65,27 +65,33 @@ def skeleton(
     skeleton: Skeleton,
     ax: Axes | None = None,
     *,
-    layers: Sequence[Layer] | None = None,
+    layers: Sequence[LayerOrLayers] | None = None,
     names: Sequence[str] | None = None,
 ) -> Axes:
     """A skeleton S from its inputs at the left to its outputs at the right; ⊕ adds the nodes of one output.
 
-    `layers`: their blocks stand at the head of each column, such as "RB 100 + FB 3". `names`: of the inputs.
+    `layers`: their blocks stand at the head of each column, such as "RB 100 + FB 3", or at each node that has blocks
+    of its own. `names`: of the inputs.
     Nodes that copy are small rings on dashed lines: a skip across layers. Tied nodes say whose weights they share.
     More than 25 inputs are folded by the nodes they go to; a column that is still too long has its middle in one box.
 
     >>> ax = vb.plot.skeleton(vb.additive(3, clusters=[(0, 1), (2,)], depth=2), layers=vb.random_features([3, 1]))
     """
+    if not isinstance(skeleton, Skeleton):
+        raise ValueError(
+            f"`skeleton` must be a skeleton, such as `vb.as_network(model).skeleton`, got {type(skeleton).__name__}."
+        )
     if layers is not None and len(layers) != skeleton.depth:
         raise ValueError(
             f"`layers` must have one entry per layer of the skeleton, {skeleton.depth}, got {len(layers)}."
         )
     if names is not None and len(names) != skeleton.n_inputs:
         raise ValueError(f"`names` must have one entry per input, {skeleton.n_inputs}, got {len(names)}.")
-    columns, heads = _boxes(skeleton, names), ["inputs"]
+    columns, heads = _boxes(skeleton, names, layers), ["inputs"]
     for level, layer in enumerate(skeleton.layers):
         activations = {node.activation for node in layer if node.activation != COPY}
-        below = _blocks(layers[level]) if layers is not None else ""
+        above = None if layers is None else layers[level]
+        below = _blocks(above) if isinstance(above, Layer) else ""
         shared = activations.pop() if len(activations) == 1 else ""
         heads.append("\n".join(filter(None, [f"layer {level + 1}", plain_text(shared, 16), below])))
     heads.append("outputs" if len(skeleton.outputs) > 1 else "output")
@@ -146,7 +152,7 @@ def _blocks(layer: Layer) -> str:
     return " + ".join([*names, f"FB {layer.width}"])
 
 
-def _boxes(skeleton: Skeleton, names: Sequence[str] | None) -> list[list[Box]]:
+def _boxes(skeleton: Skeleton, names: Sequence[str] | None, layers: Sequence[LayerOrLayers] | None) -> list[list[Box]]:
     """For the inputs, each layer and the outputs: boxes, each a label and the names of what it holds."""
     label = dict(zip(skeleton.inputs, skeleton.inputs if names is None else names, strict=True))
     inputs = [(plain_text(label[name], 16), (name,)) for name in skeleton.inputs]
@@ -160,14 +166,17 @@ def _boxes(skeleton: Skeleton, names: Sequence[str] | None) -> list[list[Box]]:
             alike.setdefault(tuple(children[name]), []).append(name)
         inputs = [(_span([label[name] for name in group]), tuple(group)) for group in alike.values()]
     columns = [inputs]
-    for layer in skeleton.layers:
+    for level, layer in enumerate(skeleton.layers):
+        given = None if layers is None else layers[level]
+        own = given if isinstance(given, Mapping) else {}
         mixed = len({node.activation for node in layer if node.activation != COPY}) > 1
         columns.append(
             [
                 (
                     plain_text(n.name, 16)
                     + (f": {plain_text(n.activation, 10)}" if mixed else "")
-                    + ("" if n.tied is None else f", tied to {plain_text(n.tied, 16)}"),
+                    + ("" if n.tied is None else f", tied to {plain_text(n.tied, 16)}")
+                    + (f"\n{_blocks(own[n.name])}" if n.name in own else ""),
                     (n.name,),
                 )
                 for n in layer

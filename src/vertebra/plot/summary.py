@@ -6,8 +6,9 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from vertebra.plot.effects import Explained, effect
+from vertebra.plot.effects import effect
 from vertebra.plot.marks import Panels
+from vertebra.plot.tables import Explained
 from vertebra.plot.terms import strengths
 
 # Panels beside each other, and inches of each: a page of a paper is 10 inches wide at the most.

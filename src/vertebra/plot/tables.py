@@ -1,7 +1,7 @@
 """What is drawn from: the tables of `model.effect` and `model.effects`, checked and taken apart."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -35,8 +35,25 @@ class ValueText(str):
         return text
 
 
+@runtime_checkable
+class Explained(Protocol):
+    """A model that tells its terms: an additive estimator that was fitted."""
+
+    def effects(
+        self, order: int | None = None, level: float = 0.95, *, baseline: object = None, output: int = 0
+    ) -> pd.DataFrame: ...
+
+    def effect(
+        self, term: Any, level: float = 0.95, simultaneous: bool = False, *, output: int = 0
+    ) -> pd.DataFrame: ...
+
+    def marginal(self, name: Any) -> pd.DataFrame: ...
+
+
 def n_inputs_of(table: pd.DataFrame) -> int:
     """The number of inputs of the term whose table this is."""
+    if not isinstance(table, pd.DataFrame):
+        raise ValueError(f"`table` must be what `model.effect(term)` returns, got {type(table).__name__}.")
     if len(table.columns) < 5 or list(table.columns[-4:]) != VALUES or not len(table):
         raise ValueError(
             f"`table` must be what `model.effect` returns, inputs and then mean, sd, lower, upper, "
@@ -50,7 +67,10 @@ def check_inputs(table: pd.DataFrame, n: int) -> None:
         raise ValueError(f"`table` must be of a term of {n} input{'s' if n > 1 else ''}, got {n_inputs_of(table)}.")
 
 
-def check_columns(table: pd.DataFrame, argument: str, columns: list[str]) -> None:
+def check_columns(table: object, argument: str, columns: list[str], source: str) -> None:
+    """Refuses what is no table, or not the one that `source` gives."""
+    if not isinstance(table, pd.DataFrame):
+        raise ValueError(f"`{argument}` must be a table, what {source} gives, got {type(table).__name__}.")
     if [name for name in columns if list(table.columns).count(name) != 1]:
         raise ValueError(f"`{argument}` must have the columns {', '.join(columns)}, got {list(table.columns)}.")
 
@@ -60,10 +80,11 @@ def columns_of(table: pd.DataFrame) -> list[Float[np.ndarray, " rows"]]:
     return [np.asarray(table.iloc[:, i], dtype=float) for i in range(-4, 0)]
 
 
-def found_in(effects: pd.DataFrame) -> list[Found]:
-    """The rows of `model.effects()`, strongest first."""
+def found_in(effects: pd.DataFrame | Explained) -> list[Found]:
+    """The rows of `model.effects()`, strongest first; of a model its own."""
     names = list(Found._fields)
-    check_columns(effects, "effects", names)
+    effects = effects.effects() if isinstance(effects, Explained) else effects
+    check_columns(effects, "effects", names, "`model.effects()`")
     rows = [Found(tuple(term), *map(float, rest)) for term, *rest in effects[names].itertuples(index=False)]
     return sorted(rows, key=lambda row: -row.strength)
 

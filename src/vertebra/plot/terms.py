@@ -28,7 +28,7 @@ from vertebra.plot.marks import (
     term_text,
     with_unit,
 )
-from vertebra.plot.tables import Found, found_in
+from vertebra.plot.tables import Explained, Found, found_in
 
 # The name of a term's order, and its mark.
 ORDERS = {1: ("main effect", "o"), 2: ("pair", "s"), 3: ("triple", "^")}
@@ -37,8 +37,10 @@ HIGHER = ("higher order", "D")
 CROWDED = 12
 
 
-def strengths(effects: pd.DataFrame, ax: Axes | None = None, *, most: int = 20, unit: str | None = None) -> Axes:
-    """`model.effects()`: every term's strength with its interval, strongest first, and the probability that it is real.
+def strengths(
+    effects: pd.DataFrame | Explained, ax: Axes | None = None, *, most: int = 20, unit: str | None = None
+) -> Axes:
+    """`model.effects()`, or a model: every term's strength with its interval, and the probability that it is real.
 
     Terms that are more likely not real (probability below 0.5) are faded.
 
@@ -75,8 +77,8 @@ def strengths(effects: pd.DataFrame, ax: Axes | None = None, *, most: int = 20, 
     return framed(ax)
 
 
-def interactions(effects: pd.DataFrame, ax: Axes | None = None, *, most: int = 15) -> Axes:
-    """`model.effects()` as a network: a disc for each input, a line for each pair, a filled triangle for each triple.
+def interactions(effects: pd.DataFrame | Explained, ax: Axes | None = None, *, most: int = 15) -> Axes:
+    """`model.effects()`, or a model, as a network: inputs are discs, pairs lines, triples filled triangles.
 
     Discs are sized by the strength of the main effect, lines by that of the pair, triangles shaded by that of the
     triple; what is more likely not real (probability below 0.5) is dashed. Inputs stand beside those they act with.

@@ -2,10 +2,8 @@
 
 import contextlib
 import datetime
-import json
 import math
 import numbers
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from decimal import Decimal
@@ -28,7 +26,7 @@ from vertebra.tables.values import (
     types_of,
     with_gaps,
 )
-from vertebra.tables.written import TRUTH, Told, number_written, told
+from vertebra.tables.written import TRUTH, number_written, say_of_text, text_of
 
 # The code of a level not seen at fit: codes of levels are 0 and more.
 UNSEEN = -1.0
@@ -69,6 +67,7 @@ class Column:
     has_missing: bool = False  # seen at fit
     missing_values: tuple[Level, ...] = ()  # numbers and texts of the source that are read as gaps
     decimal: str = "."  # the decimal mark of numbers that were text
+    order: str = ""  # of dates with slashes that were text: "day" or "month" first
 
     def standard(self, values: ArrayLike | Sequence[float]) -> Float[np.ndarray, "..."]:
         """u = (x − centre)/scale, and sign(u)(tail + asinh(|u| − tail)) beyond the tail. Codes stay as they are."""
@@ -105,19 +104,22 @@ class Column:
 
     def to_json(self) -> Record:
         record: Record = asdict(self)
-        del record["missing_values"], record["decimal"]
+        del record["missing_values"], record["decimal"], record["order"]
         # files without any are as they were before there were any
         gaps: Record = {"missing_values": list(self.missing_values)} if self.missing_values else {}
         mark: Record = {"decimal": self.decimal} if self.decimal != "." else {}
-        return record | {"levels": list(self.levels)} | gaps | mark
+        order: Record = {"order": self.order} if self.order else {}
+        return record | {"levels": list(self.levels)} | gaps | mark | order
 
     @classmethod
     def from_json(cls, d: object) -> "Column":
         """The column that `to_json` wrote, or a ValueError: the file may come from anyone."""
-        if not isinstance(d, dict) or {*d, "missing_values", "decimal"} != {f.name for f in fields(cls)}:
+        if not isinstance(d, dict) or {*d, "missing_values", "decimal", "order"} != {f.name for f in fields(cls)}:
             raise unfit("a column", d)
         mark = d.get("decimal", ".")
         demand(mark in (".", ","), "a decimal mark, . or ,", mark)
+        order = d.get("order", "")
+        demand(order in ("", "day", "month"), "what comes first in a date, day or month", order)
         gaps = d.get("missing_values", [])
         demand(isinstance(gaps, list) and all(map(is_number_or_text, gaps)), "missing values, numbers or texts", gaps)
         demand(isinstance(d["name"], str) and isinstance(d["source"], str), "names", d)
@@ -144,7 +146,8 @@ class Column:
             scaling["scale"] >= _TINY and scaling["tail"] >= 0.0, "a scale above 0 and a tail of at least 0", scaling
         )
         about = d["name"], d["source"], d["kind"], d["part"], levels
-        return cls(*about, *scaling.values(), has_missing=d["has_missing"], missing_values=tuple(gaps), decimal=mark)
+        texts = dict(missing_values=tuple(gaps), decimal=mark, order=order)
+        return cls(*about, *scaling.values(), has_missing=d["has_missing"], **texts)
 
 
 def describe(
@@ -167,13 +170,17 @@ def _inputs(series, source: str, wanted: str | None, weight, is_array: bool, mis
     natural = kind_of(series, source, is_array)
     kind = wanted or natural
     if not is_array and wanted is None:
-        _say_of_text(text_of(series, source), source)
+        say_of_text(text_of(series, source), source)
     if kind == "datetime":
-        when = instants(series, source)
-        time = scaled(Column(f"{source} (time)", source, "number", "time"), part_of(when, "time"), weight)
+        order = text_of(series, source).order
+        when = instants(series, source, order)
+        plain = Column(f"{source} (time)", source, "number", "time", order=order)
+        time = scaled(plain, part_of(when, "time"), weight)
         varying = [part for part in PARTS if part != "time" and len(pd.unique(part_of(when, part)[when.notna()])) > 1]
         return [time] + [
-            Column(f"{source} ({part})", source, "ordered", part, PARTS[part], has_missing=time.has_missing)
+            Column(
+                f"{source} ({part})", source, "ordered", part, PARTS[part], has_missing=time.has_missing, order=order
+            )
             for part in varying
         ]
     if kind == "number":
@@ -225,37 +232,13 @@ def kind_of(series: pd.Series, source: str, is_array: bool, *, reads_text: bool 
     return text_of(series, source).kind if reads_text else "category"
 
 
-def text_of(series: pd.Series, source: str, decimal: str | None = None) -> Told:
-    """What a column of text is, or one of text and numbers; of any other, a category."""
-    if isinstance(series.dtype, pd.CategoricalDtype) or str not in (types := types_of(series)):
-        return Told("category")
-    found = told(factor(series, source)[1], decimal)
-    if all(issubclass(t, str) for t in types):
-        return found
-    are_numbers = all(issubclass(t, (str, numbers.Real, Decimal)) and not issubclass(t, bool) for t in types)
-    return found if found.kind == "number" and are_numbers else Told("category")
-
-
-def _say_of_text(found: Told, source: str) -> None:
-    """A word where text was read as what it may not be."""
-    if found.gaps:
-        listed = ", ".join(map(repr, found.gaps[:3]))
-        warnings.warn(f"The column {source!r} holds numbers, and {listed}: read as gaps.", stacklevel=5)
-    if found.odd is not None:
-        warnings.warn(
-            f"The column {source!r} is text, read as levels: most of it is numbers, but not {found.odd!r}. Correct it, "
-            f"or make it a gap: `missing_values={{{json.dumps(source, ensure_ascii=False)}: {found.odd!r}}}`.",
-            stacklevel=5,
-        )
-
-
 def as_read(series: pd.Series, source: str, decimal: str | None = None) -> pd.Series:
     """A column of text as what it is: numbers, dates or truth values; any other column as it is."""
-    found = text_of(series, source, decimal)
+    found = text_of(series, source, decimal, limits=False)
     if found.kind == "number":
         return pd.Series(numbers_of(series, source, found.decimal), series.index, name=series.name)
     if found.kind == "datetime":
-        return instants(series, source).set_axis(series.index).rename(series.name)
+        return instants(series, source, found.order).set_axis(series.index).rename(series.name)
     if found.kind == "boolean":
         truth = {word: word.lower() == "true" for word in TRUTH}
         return series.map(lambda value: truth.get(str(value).strip()), na_action="ignore").astype(object)
@@ -268,7 +251,7 @@ def read(series: pd.Series, columns: Sequence[Column]) -> list[Float[np.ndarray,
     is_number = first.kind == "number" and first.part is None
     series = with_gaps(series, first.source, first.missing_values, is_number=is_number)
     if first.part is not None:
-        when = instants(series, first.source)
+        when = instants(series, first.source, first.order)
         return [part_of(when, column.part) for column in columns]
     return [numbers_of(series, first.source, first.decimal) if first.kind == "number" else codes_of(series, first)]
 

@@ -4,6 +4,7 @@ import datetime
 import decimal
 import math
 import numbers
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,8 @@ MISSING_WORDS = frozenset(
 LARGEST = float(np.finfo(np.float64).max)
 # 31.5.2024, with or without a time: with points the day comes first wherever dates are written so.
 DOTTED_DATE = r"\d{1,2}\.\d{1,2}\.\d{4}( \d{1,2}:\d{2}(:\d{2})?)?"
+# 12/31/2024 or 31/12/2024, with or without a time: which comes first, the other rows of the column tell.
+SLASHED_DATE = r"(\d{1,2})[/-](\d{1,2})[/-]\d{4}(?:,? \d{1,2}:\d{2}(?::\d{2})?(?: ?[AaPp][Mm])?)?"
 
 Level = str | int | float | bool
 
@@ -65,8 +68,16 @@ def with_gaps(series: pd.Series, source: str, missing_values: Sequence[Level], *
     return series.mask(found)
 
 
-def instants(series: pd.Series, source: str) -> pd.Series:
-    """Instants in UTC, without a zone; text is parsed."""
+def order_of(texts: Sequence[str]) -> str:
+    """What comes first in 12/31/2024 and its like: "day" or "month", "" where texts leave it open or contradict."""
+    found = [match for match in map(re.compile(SLASHED_DATE).fullmatch, texts) if match]
+    days = any(int(match[1]) > 12 for match in found)
+    months = any(int(match[2]) > 12 for match in found)
+    return "" if days == months else "day" if days else "month"
+
+
+def instants(series: pd.Series, source: str, order: str = "") -> pd.Series:
+    """Instants in UTC, without a zone; text is parsed, with the `order` of day and month or the one that it shows."""
     dtype = series.dtype
     if isinstance(dtype, pd.DatetimeTZDtype):
         return series.dt.tz_convert("UTC").dt.tz_localize(None)
@@ -82,6 +93,14 @@ def instants(series: pd.Series, source: str) -> pd.Series:
         dotted = rest.loc[rest.str.strip().str.fullmatch(DOTTED_DATE, na=False)]
         when = when.fillna(pd.to_datetime(dotted, utc=True, errors="coerce", format="mixed", dayfirst=True))
         rest = values.loc[when.isna()]
+        slashed = rest.loc[rest.str.strip().str.fullmatch(SLASHED_DATE, na=False)].str.strip()
+        if order := order or order_of(slashed.tolist()):
+            first = order == "day"
+            read = pd.to_datetime(slashed, utc=True, errors="coerce", format="mixed", dayfirst=first)
+            # where there is no such month, it is read the other way round
+            is_other = [int(re.split("[/-]", text)[0 if order == "month" else 1]) > 12 for text in slashed]
+            when = when.fillna(read.mask(np.array(is_other, dtype=bool)))
+            rest = rest.drop(slashed.index)
         # 01/02/2020 is January to some and February to others, and 12:30 is read as today: text that is not ISO 8601
         # must name its year and read the same both ways.
         rest = rest.loc[rest.str.contains(r"\d{4}", na=False)]

@@ -114,7 +114,7 @@ def _top_values(network: Network, x: Array) -> Array:
 
 
 def _norms(networks: Any) -> Float[Array, "k s p"]:
-    return jnp.linalg.norm(networks.stacks[0].function.posterior.mean, axis=2)
+    return jnp.linalg.norm(networks.parts[0].function.posterior.mean, axis=2)
 
 
 @eqx.filter_jit

@@ -84,6 +84,13 @@ function ticks(effect) {
   return each ? { tickmode: "array", tickvals: x, ticktext: x.map(String) } : {};
 }
 
+// Beside a low chart a long title stands in two lines.
+function stacked(text) {
+  if (text.length <= 18) return escaped(text);
+  const cut = text.lastIndexOf(" ", Math.max(text.indexOf(" "), 18));
+  return escaped(short(text.slice(0, cut), 20)) + "<br>" + escaped(short(text.slice(cut + 1), 20));
+}
+
 // What is drawn of a number, with the missing values at the right, and beneath how the data are spread.
 function framedNumber(node, effect, unit, traces, spread) {
   if (effect.missing) {
@@ -100,7 +107,7 @@ function framedNumber(node, effect, unit, traces, spread) {
       ...ticks(effect), zeroline: false, title: { text: escaped(short(effect.names[0], 40)) }, domain: [0, right], anchor: on("data") ? "y2" : "y",
     }),
     xaxis3: { domain: [0.9, 1], anchor: on("data") ? "y2" : "y", showgrid: false },
-    yaxis: { title: { text: escaped(unit) }, domain: on("data") ? [0.2, 1] : [0, 1], zeroline: true },
+    yaxis: { title: { text: stacked(unit) }, domain: on("data") ? [0.2, 1] : [0, 1], zeroline: true },
     yaxis2: { domain: [0, 0.14], showticklabels: false, showgrid: false, zeroline: false, rangemode: "tozero" },
   });
 }
