@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy.optimize import lsq_linear
 
 # No number moves further at once: of logs of sizes, a factor of 12. Evidence far away is no parabola. A round number.
 FARTHEST = 2.5
@@ -37,27 +38,32 @@ def highest(
     at = np.minimum(start, most)
     here = near(at)
     for _ in range(n_most):
-        step = np.minimum(at + _step(here, (at < most) | (here.gradient < 0.0)), most) - at
+        step = _step(here, np.full(len(at), -FARTHEST), np.minimum(most - at, FARTHEST))
         promised = float(here.gradient @ step - 0.5 * step @ here.curvature @ step)
         if max(promised, 0.5 * float(here.gradient @ step)) <= tolerance * max(abs(here.value), 1.0):
             # as good as there: nothing that another value would tell
-            return at + step if promised > 0.0 else at
+            return np.minimum(at + step, most) if promised > 0.0 else at
         for _ in range(MOST_TRIED):
-            there = near(at + step)
+            there = near(np.minimum(at + step, most))
             if there.value >= here.value - ROUNDING * abs(here.value):
                 break
             step = SHORTER * step
         else:
             return at
-        at, here = at + step, there
+        at, here = np.minimum(at + step, most), there
     return at
 
 
-def _step(here: Near, free: np.ndarray) -> Float[np.ndarray, " h"]:
-    """H⁻¹g of the free numbers; where the function curves upwards, along |H|, which goes up as well."""
-    step = np.zeros(len(free))
-    if free.any():
-        values, vectors = np.linalg.eigh(here.curvature[np.ix_(free, free)])
-        along = (vectors.T @ here.gradient[free]) / np.maximum(np.abs(values), LEAST_CURVATURE)
-        step[free] = np.clip(vectors @ along, -FARTHEST, FARTHEST)
-    return step
+def _step(here: Near, low: np.ndarray, high: np.ndarray) -> Float[np.ndarray, " h"]:
+    """H⁻¹g, and |H|⁻¹g where the function curves upwards; the highest place of that parabola between two limits.
+
+    Cut number by number H⁻¹g would lead elsewhere, perhaps down: numbers that are no longer free move the others.
+    """
+    values, vectors = np.linalg.eigh(here.curvature)
+    root = np.sqrt(np.maximum(np.abs(values), LEAST_CURVATURE))
+    along = vectors.T @ here.gradient / root
+    step = vectors @ (along / root)
+    if np.all((low <= step) & (step <= high)):
+        return step
+    # gᵀd − ½ dᵀ|H|d = ½ ‖a‖² − ½ ‖a − |H|^{1/2}d‖², a = |H|^{−1/2}g
+    return np.clip(lsq_linear(root[:, None] * vectors.T, along, (low, high), method="bvls").x, low, high)

@@ -20,7 +20,7 @@ from vertebra.terms.evidence import (
     Block,
     decay,
 )
-from vertebra.terms.families import Family
+from vertebra.terms.families import MOST_LOCAL, Family
 from vertebra.terms.functions import SEEN, Families, System, products, usual_families
 from vertebra.terms.model import Model
 from vertebra.terms.score_test import given_the_rest
@@ -29,8 +29,8 @@ from vertebra.terms.term import Term
 
 # Rows that a part of the plane of two inputs must have, where as many are to be expected, and the least share of these.
 FEWEST, FILLED = 3.0, 0.1
-# Columns that families are compared by, by order; a round number.
-N_COLUMNS = {1: 40, 2: 30, 3: 30}
+# Columns that families are compared by, by order: of one input all there are. Round numbers.
+N_COLUMNS = {1: MOST_LOCAL, 2: 30, 3: 30}
 # Sizes t and smoothnesses α that are tried.
 SIZES = np.geomspace(1e-5, 1e3, 25)
 # What a family must gain in log evidence to be preferred to smooth functions: a factor of 20. With 0, mpg and pima are

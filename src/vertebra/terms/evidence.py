@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from scipy.linalg.lapack import get_lapack_funcs
 
 from vertebra.terms.ascent import Near, highest
-from vertebra.terms.families import Family
+from vertebra.terms.families import MOST_LOCAL, Family
 from vertebra.terms.functions import Families, System, Values, columns, products, usual_families
 from vertebra.terms.term import Term
 
@@ -27,8 +27,8 @@ TOTAL_DEGREE = {1: 12, 2: 9, 3: 7}
 HIGHER_TOTAL = 6
 TERM_COLUMNS = 150
 MAX_COLUMNS = 900
-# The columns of a term of rough functions, by order.
-ROUGH_COLUMNS = {1: 40, 2: 30, 3: 30}
+# The columns of a term of rough functions, by order: of one input all there are.
+ROUGH_COLUMNS = {1: MOST_LOCAL, 2: 30, 3: 30}
 # Hyper-priors on the scale of y of unit variance: log τ² ~ N(log 0.1, 4²), α ~ N(2, 2²). Wide: evidence decides.
 LOG_VARIANCE = (math.log(0.1), 4.0)
 # On a link scale, the noise known, sizes are about 1 whatever the data, and functions nearer to lines: where classes

@@ -10,6 +10,7 @@ Between two knots functions are lines.
 """
 
 import enum
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -34,8 +35,9 @@ OUTER, MARGIN = 0.005, 0.1
 SHORT_TAILS, WIDE_GAP = 2.2, 0.2
 # Quantiles that the half by rank goes through: every sixteenth.
 N_QUANTILES = 17
-# Local functions of an input, and the rows there must be for each. Round numbers.
-N_LOCAL, ROWS_PER_LOCAL = 40, 8
+# Local functions of an input, those of a family that has `many` as its rows tell all of these apart (`roughness`), and
+# the rows there must be for each. Round numbers; with 300 power is missed by 1 % less (split 0), and waits for it.
+N_LOCAL, MOST_LOCAL, ROWS_PER_LOCAL = 40, 150, 8
 # Eigenvalues smaller beside the first are rounding.
 ROUNDING = 1e-10
 
@@ -142,22 +144,27 @@ def functions_of(
     is_discrete: bool,
     is_cycle: bool = False,
     rate: Float[np.ndarray, " h"] | None = None,
+    many: Collection[Family] = (),
 ) -> list[Functions]:
     """The functions of every family but the smooth one at knots that lie at u and have the mass m.
 
     `rate`: by how much the variance of Brownian motion with jumps grows from each knot to the next.
     """
-    most = min(N_LOCAL, int(np.count_nonzero(m)) - 1, n_rows // ROWS_PER_LOCAL)
+    limit = min(int(np.count_nonzero(m)) - 1, n_rows // ROWS_PER_LOCAL)
     found: list[Functions] = []
-    if most >= 2:
-        found += [_principal(_covariance(u, family), m, most, family) for family in (*LENGTHS, Family.BROWNIAN)]
+
+    def local(covariance: Float[np.ndarray, "g g"], family: Family) -> Functions:
+        return _principal(covariance, m, min(MOST_LOCAL if family in many else N_LOCAL, limit), family)
+
+    if limit >= 2:
+        found += [local(_covariance(u, family), family) for family in (*LENGTHS, Family.BROWNIAN)]
         if is_discrete:
             found.append(_principal(np.eye(len(u)), m, len(u) - 1, Family.LEVELS))
         if is_cycle:
             found.append(_waves(m))
         if rate is not None:
             time = np.append(0.0, np.cumsum(rate))
-            found.append(_principal(np.minimum.outer(time, time), m, most, Family.JUMPS))
+            found.append(local(np.minimum.outer(time, time), Family.JUMPS))
     return found
 
 

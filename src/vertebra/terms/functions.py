@@ -10,11 +10,12 @@ Each function carries what its prior needs: `cost`, its degree; `offset`, the lo
 others of its family.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.interpolate import PchipInterpolator
 
 from vertebra.terms.families import (
@@ -229,8 +230,7 @@ class System(NamedTuple):
 
     def of(self, kind: int, family: Family = Family.ANY) -> Int[np.ndarray, " m"]:
         """The places of the functions of a kind; of one family, and those of all of them."""
-        theirs = (self.family == family) | (self.family == Family.ANY) | (family == Family.ANY)
-        return np.flatnonzero((self.kind == kind) & theirs)
+        return np.flatnonzero((self.kind == kind) & _are_of(self.family, family))
 
 
 def system_of(
@@ -241,17 +241,20 @@ def system_of(
     degree: int = DEGREE,
     is_tabulated: bool = False,
     rate: Float[np.ndarray, " h"] | None = None,
+    many: Collection[Family] = (),
 ) -> System:
     """The system of a number, or of the levels of a category, under its weighted marginal.
 
     `is_tabulated`, all functions of a number are lines from knot to knot, few of them, smooth ones too. With a `rate`
-    from knot to knot it has functions with jumps besides.
+    from knot to knot it has functions with jumps besides. Some local families have `many` functions.
     """
     x, weight = x[weight > 0], weight[weight > 0] / weight.sum()
-    return _levels(x, weight, n_levels) if n_levels else _number(x, weight, degree, is_tabulated, rate)
+    return _levels(x, weight, n_levels) if n_levels else _number(x, weight, degree, is_tabulated, rate, many)
 
 
-def _number(x, weight, degree: int, is_tabulated: bool, rate: Float[np.ndarray, " h"] | None) -> System:
+def _number(
+    x, weight, degree: int, is_tabulated: bool, rate: Float[np.ndarray, " h"] | None, many: Collection[Family]
+) -> System:
     """Functions of a number, and one that tells its missing values apart; without any value it is a constant."""
     if np.isnan(x).all():
         x, weight = np.zeros(1), np.ones(1)
@@ -269,7 +272,7 @@ def _number(x, weight, degree: int, is_tabulated: bool, rate: Float[np.ndarray, 
         m, u = mass_at(knots, value, mass), _coordinate(knots, low, width, quantiles)
         cell = _cells(u)
         is_cycle = is_discrete and not is_tabulated and comes_round(distinct)
-        tables = functions_of(u, m, len(value), is_discrete=is_discrete, is_cycle=is_cycle, rate=rate)
+        tables = functions_of(u, m, len(value), is_discrete=is_discrete, is_cycle=is_cycle, rate=rate, many=many)
         if is_discrete or is_tabulated:
             tables = [polynomials_at(u, m, degree), *tables]
         else:
@@ -392,14 +395,36 @@ def products(
     Up to a total degree of smooth functions, those of largest prior variance first; no more than `limit`. A main effect
     has the functions of what was never seen besides, whose coefficients the data leave at their prior.
     """
-    places = [systems[i].of(SEEN, family) for i, family in zip(term, families, strict=True)]
-    places = [own[systems[i].cost[own] <= total] for i, own in zip(term, places, strict=True)]
+    about = tuple(
+        tuple(part.tobytes() for part in (system.kind, system.cost, system.family, system.offset))
+        for system in (systems[i] for i in term)
+    )
+    return _products(about, families, total, limit)
+
+
+# A search asks for the same terms again and again: so many of them are a few MB.
+@functools.lru_cache(maxsize=4096)
+def _products(about: tuple[tuple[bytes, ...], ...], families: Families, total: int, limit: int) -> np.ndarray:
+    """The same from kinds, degrees, families and prior variances of the functions of each of the inputs."""
+    parts = [[np.frombuffer(part, int) for part in own[:3]] + [np.frombuffer(own[3])] for own in about]
+    places = [
+        np.flatnonzero((kind == SEEN) & _are_of(family, wanted) & (cost <= total))
+        for (kind, cost, family, _), wanted in zip(parts, families, strict=True)
+    ]
     index = np.stack([grid.ravel() for grid in np.meshgrid(*places, indexing="ij")], axis=1)
-    cost = np.sum([systems[i].cost[index[:, axis]] for axis, i in enumerate(term)], axis=0)
-    offset = np.sum([systems[i].offset[index[:, axis]] for axis, i in enumerate(term)], axis=0)
+    cost = np.sum([own[1][index[:, axis]] for axis, own in enumerate(parts)], axis=0)
+    offset = np.sum([own[3][index[:, axis]] for axis, own in enumerate(parts)], axis=0)
     order = np.lexsort((np.arange(len(index)), -np.round(offset - USUAL_DECAY * cost, 9)))
     index = index[order[cost[order] <= total][:limit]]
-    return np.concatenate([index, systems[term[0]].of(NEVER_SEEN)[:, None]]) if len(term) == 1 else index
+    if len(about) == 1:
+        index = np.concatenate([index, np.flatnonzero(parts[0][0] == NEVER_SEEN)[:, None]])
+    index.setflags(write=False)
+    return index
+
+
+def _are_of(own: Int[np.ndarray, " k"], family: Family) -> Bool[np.ndarray, " k"]:
+    """Which functions are of a family, or of all of them."""
+    return (own == family) | (own == Family.ANY) | (family == Family.ANY)
 
 
 def usual_families(systems: Sequence[System], term: Term, chosen: Mapping[Term, Families]) -> Families:

@@ -107,8 +107,9 @@ class Data(NamedTuple):
         """The same with other functions of some inputs, those of numbers between their knots."""
         new, values = list(self.systems), list(self.values)
         for i, system in systems.items():
-            at = self.values[i]._replace(system=system, held=None)
-            new[i], values[i] = system, at if self.values[i].held is None else at.kept()
+            new[i], values[i] = system, self.values[i]._replace(system=system, held=None)
+        if _are_few(new, len(self.working.start)):
+            values = [each if each.held is not None else each.kept() for each in values]
         return self._replace(systems=tuple(new), values=values, tested={})
 
     @property
@@ -134,9 +135,14 @@ def data_of(
         for i, (column, n) in enumerate(zip(x.T, n_levels, strict=True))
     )
     values = [system.at(column) for system, column in zip(systems, x.T, strict=True)]
-    if sum(len(system.kind) for system in systems) * len(x) <= MOST_KEPT:
+    if _are_few(systems, len(x)):
         values = [each.kept() for each in values]
     return Data(systems, values, working, {}, {}, groups)
+
+
+def _are_few(systems: Sequence[System], n_rows: int) -> bool:
+    """Whether the values of all functions at the rows can be kept."""
+    return sum(len(system.kind) for system in systems) * n_rows <= MOST_KEPT
 
 
 def thinned(
@@ -206,13 +212,19 @@ def models_of(
     ]
 
 
-def settled(basis: Basis, rows: list[RowSums], before: Sequence[Model | None]) -> tuple[Basis, list[Model | None]]:
-    """The models on a basis whose rough terms have grown to what they need."""
+def settled(
+    basis: Basis, rows: list[RowSums], before: Sequence[Model | None], *, n_grown: int = 1
+) -> tuple[Basis, list[Model | None]]:
+    """The models on a basis whose rough terms have grown to what they need, so many times at most."""
     models = models_of(basis, rows, before, n_rounds=N_ROUNDS)
-    sizes = grown(models, is_last=True)
-    if sizes and sizes != basis.sizes:
+    for _ in range(n_grown):
+        sizes, n_columns = grown(models, is_last=True), basis.n_columns
+        if not sizes or sizes == basis.sizes:
+            break
         basis = basis_of(basis.systems, basis.terms, rows[0].chosen, sizes=sizes, max_columns=most_columns(rows[0].n))
         models = models_of(basis, rows, models, n_rounds=N_ROUNDS // 2)
+        if basis.n_columns == n_columns:  # there are no more functions
+            break
     return basis, models
 
 

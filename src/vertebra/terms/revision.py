@@ -1,16 +1,18 @@
 """Terms looked at again from the fit: where noise is not Gaussian, weights there are not those of the search."""
 
 import copy
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from vertebra.likelihoods.working_responses import Classes
 from vertebra.terms.evidence import basis_of
 from vertebra.terms.functions import columns
 from vertebra.terms.latents import Data, Fit, at_rows, reweighted, searched, settled
 from vertebra.terms.model import model_of, most_columns
 from vertebra.terms.score_test import own_score_tests, score_tests
-from vertebra.terms.search import FALSE_PAIR, Asked
+from vertebra.terms.search import COST_OF_SIZE, FALSE_PAIR, ROWS_PER_MAIN, Asked, all_mains_if_better
 from vertebra.terms.structure import Score, Structure
 from vertebra.terms.term import Term, by_order, maximal
 
@@ -49,6 +51,35 @@ def with_what_evidence_wants(data: Data, fit: Fit, earlier: Sequence[Term]) -> F
             break
         best, elbo = fewer, without
     return best
+
+
+def with_all_mains(data: Data, first: Fit) -> tuple[Fit, tuple[Term, ...]]:
+    """A first fit with more main effects, where that is worth it, and those that then stay: of classes all or none."""
+    n_found, few, n = len(first.basis.blocks), ROWS_PER_MAIN[0], len(first.f)
+    if not isinstance(data.working, Classes):
+        if not 0 < n_found < len(data.mains) or n < few * len(data.mains):
+            return first, ()
+        fuller = with_what_evidence_wants(data, first, data.mains)
+        return fuller, () if fuller is first else fuller.basis.terms
+
+    def refitted() -> tuple[Fit, Fit]:
+        whole = first._replace(
+            basis=basis_of(data.systems, data.mains, data.chosen, max_columns=n // 2), models=[None] * len(first.models)
+        )
+        # all of them first: what a likelihood learns goes with the last fit
+        whole = reweighted(data, whole, 2 * N_REWEIGHTINGS)
+        return reweighted(data, first, 2 * N_REWEIGHTINGS), whole
+
+    return all_mains_if_better(
+        first,
+        n_found,
+        data.mains,
+        n,
+        rows_per_main=(few, math.inf),
+        refitted=refitted,
+        worth=lambda fit: fit.elbo(data),
+        least=-COST_OF_SIZE * (len(data.mains) - n_found),
+    )
 
 
 def _fitted(data: Data, near: Fit, terms: Iterable[Term], sizes: Mapping[Term, int]) -> Fit:
