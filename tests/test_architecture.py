@@ -34,7 +34,8 @@ STOREYS = {
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
     "pages": "words drawings whatif chartdata cases report",
     "estimators": "shown partitioned estimator regressor classifier explanations additive skeleton loading",
-    "cli": "tablefile terminal options roles answers folder holdout embedded plan fit predict ask look demo app __main__",
+    "cli": "tablefile terminal options roles answers folder holdout embedded plan fit predict ask look demo app"
+    " __main__",
 }
 # Homes of public names at the top level: those of a storey's, and what is no part of the house.
 FRONT = {"activations", "cluster", "distributions", "kernels", "schemes", "stream"}
