@@ -32,9 +32,8 @@ def estimator(method: str, is_regression: bool):
         from interpret.glassbox import ExplainableBoostingClassifier, ExplainableBoostingRegressor
 
         return ExplainableBoostingRegressor() if is_regression else ExplainableBoostingClassifier()
-    if is_regression:
-        return vb.AdditiveRegressor(remainder=method == "default", random_state=0)
-    return vb.AdditiveClassifier(random_state=0)
+    estimators = vb.AdditiveRegressor if is_regression else vb.AdditiveClassifier
+    return estimators(remainder=method == "default", random_state=0)
 
 
 def scores(method: str, data, is_regression: bool) -> dict:

@@ -197,7 +197,7 @@ def scores(method: str, each: Asked, folder: pathlib.Path | None) -> dict[str, A
     if method == "terms":
         likelihood = "counts" if each.kind == "n" else "auto"
         counted = vb.AdditiveRegressor(remainder=False, likelihood=likelihood, random_state=0)
-        model = vb.AdditiveClassifier(random_state=0) if is_class else counted
+        model = vb.AdditiveClassifier(remainder=False, random_state=0) if is_class else counted
     else:
         model = peer(method, x, is_class)
     start = time.perf_counter()
