@@ -156,7 +156,7 @@ def functions_of(
     def local(covariance: Float[np.ndarray, "g g"], family: Family) -> Functions:
         return _principal(covariance, m, min(MOST_LOCAL if family in many else N_LOCAL, limit), family)
 
-    if limit >= 2:
+    if min(N_LOCAL, limit) >= 2:
         found += [local(_covariance(u, family), family) for family in (*LENGTHS, Family.BROWNIAN)]
         if is_discrete:
             found.append(_principal(np.eye(len(u)), m, len(u) - 1, Family.LEVELS))
