@@ -50,7 +50,7 @@ def test_theorem_4_components_equal_brute_force_with_few_evaluations_and_none_ou
 ):
     network, key, n = built(scheme), jr.key(1), len(X)
     counted = []
-    for name, place in (("_features", 1), ("_at_draws", 3)):
+    for name, place in (("_features", 1), ("_at_draws", 2)):
         original = getattr(pieces, name)
         monkeypatch.setattr(
             pieces,
