@@ -14,7 +14,10 @@ from vertebra.pages.words import score
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
 PAIRS = [("hour", "works"), ("city", "works"), ("temp", "sold (time)"), ("temp", "income"), ("hour", "temp")]
 OTHERS = [(f"a_rather_long_name_{i}",) for i in range(4)]
-STRENGTHS = "#effects [aria-label='Terms and their strengths'] tbody tr:visible"
+# The page has two tables of effects, of terms and of inputs: each is counted by itself.
+STRENGTHS, SHARES = (
+    f"#effects [aria-label='{of}'] tbody tr:visible" for of in ("Terms and their strengths", "Inputs and their shares")
+)
 
 
 def needs_browser(test):
@@ -123,6 +126,9 @@ def test_ten_terms_stand_open_and_the_weaker_are_drawn_when_they_are_unfolded(mo
     tab = opened(browser, model, tmp_path, viewport={"width": 1280, "height": 800})
     assert len(model.effects()) > 15
     assert tab.locator(STRENGTHS).count() == 10
+    assert tab.locator(SHARES).count() == 10
+    assert tab.locator("#effects details tbody tr").count() > 10
+    assert tab.locator("#effects details tbody tr:visible").count() == 0
     assert tab.locator("#effects .card:visible").count() == 10
     assert tab.evaluate("document.documentElement.scrollHeight") < 12_000
     assert (tmp_path / "page.html").stat().st_size < 3e6
@@ -239,6 +245,7 @@ def test_a_browser_that_cannot_unpack_says_so_and_keeps_the_text(model, browser,
     tab = opened(browser, model, tmp_path, script="delete window.DecompressionStream")
     assert tab.locator("#too-old").is_visible()
     assert tab.locator(STRENGTHS).count() == 10
+    assert tab.locator("#effects details tbody tr:visible").count() == 0
     tab.context.close()
 
 

@@ -222,11 +222,17 @@ function build() {
     });
     drawn.set(node, () => waterfall(node, own, unit, origin));
   }
-  // For other programs: set inputs by name, read the answer of the next frame.
+  // What was asked for and waits for the next frame is worked out at once.
+  function current(id) {
+    if (asked) show();
+    return document.getElementById(id).dataset;
+  }
+
+  // For other programs: set inputs by name, read the answer.
   window.vertebra = {
     set(row) { Object.entries(row).forEach(([name, value]) => { if (setters[name]) setters[name](value); }); show(); },
-    says() { return JSON.parse(document.getElementById("says").dataset.value); },
-    terms() { return JSON.parse(document.getElementById("waterfall").dataset.terms); },
+    says() { return JSON.parse(current("says").value); },
+    terms() { return JSON.parse(current("waterfall").terms); },
   };
   show();
 }
