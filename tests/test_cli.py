@@ -24,7 +24,7 @@ from vertebra.cli.app import app
 from vertebra.cli.folder import folder_of
 from vertebra.cli.tablefile import encoded, in_flags
 from vertebra.machine.control import Control, Ended
-from vertebra.models.networks import SCHEMES
+from vertebra.models.networks import SCHEMES_OF_TERMS
 from vertebra.models.settings import NOISES
 from vertebra.tables import weighting
 
@@ -172,7 +172,9 @@ def test_effects_csv_holds_the_effects_to_the_last_digit(rent):
     table = pd.read_csv(rent[0] / "effects.csv")
     effects = vb.load(rent[0] / "model.vertebra").effects()
     assert table["term"].tolist() == [" & ".join(term) for term in effects["term"]]
-    np.testing.assert_array_equal(table.iloc[:, 1:], effects.iloc[:, 1:].astype(float))
+    words = ["term", "group"]
+    np.testing.assert_array_equal(table.drop(columns=words), effects.drop(columns=words).astype(float))
+    assert table["group"].isna().tolist() == (effects["group"] == "").tolist()
 
 
 def test_parquet_gives_what_csv_gives(folder, rent, tmp_path):
@@ -231,7 +233,7 @@ def test_weights_are_those_of_the_rows(tmp_path):
 def test_the_names_of_likelihoods_and_schemes_are_all_there():
     assert set(get_args(options.Likelihood)) == set(NOISES)
     assert get_args(options.Weights) == weighting.KINDS
-    assert set(get_args(options.Scheme)) == {"auto", *SCHEMES} - {"deep_ensemble"}
+    assert set(get_args(options.Scheme)) == {"auto", *SCHEMES_OF_TERMS}
 
 
 def test_a_folder_that_was_made_for_nothing_is_taken_away(folder, tmp_path):

@@ -97,16 +97,16 @@ class AdditiveFit:
             if self.settings.scheme != "auto" and found.clusters:
                 outcome = self._with_network(outcome, found, noise.likelihood, control)
             elif self.settings.clusters is None and not self.shapes and not control.enough():
-                given: Any = dict(noise=noise, within=within, mains=mains)
-                outcome = self._with_remainder(outcome, found, searched, control, given)
+                asked = dict(noise=noise, within=within, mains=mains)
+                outcome = self._with_remainder(outcome, found, searched, control, asked)
                 if self.is_noise_open and outcome.posterior.remainder is None and not control.enough():
                     # what seemed to be left was noise, which is not even
                     self.is_noise_open, self.looks, self.refitted = False, False, {}
                     found, linear, noise, mains = self._terms(searched, within, control)
                     found = found.described()
                     outcome = self._outcome(found, coded, searched, linear, noise)
-            given: Any = dict(noise=noise, within=within, mains=mains)
-            outcome = self._tested(outcome, self._refits(outcome, found, searched, control, **given))
+            refits = self._refits(outcome, found, searched, control, noise=noise, within=within, mains=mains)
+            outcome = self._tested(outcome, refits)
         findings = [*outcome.findings, *self._findings(outcome, found, control)]
         return conclude(self.settings, read, outcome._replace(findings=findings, ended=control.ended))
 
@@ -332,10 +332,8 @@ class AdditiveFit:
             n, n_all = len(searched.x), everything.n_rows
             words.append(f"terms were sought in {n:,} of the rows, and fitted to all {n_all:,}.")
         if self.shapes:
-            rising = ", ".join(
-                f"{'rises' if s > 0 else 'falls'} with {self.read.names[i]}" for i, s in self.shapes.items()
-            )
-            words.append(f"as asked, f {rising}; draws of it are the nearest functions that do.")
+            ways = (f"{'rises' if s > 0 else 'falls'} with {self.read.names[i]}" for i, s in self.shapes.items())
+            words.append(f"as asked, f {', '.join(ways)}; draws of it are the nearest functions that do.")
         if not found.clusters:
             words.append("no input was found to act: predictions are the mean.")
         return Outcome(

@@ -32,7 +32,11 @@ class Fixed(eqx.Module):
     value: Array
 
     def __init__(self, value: ArrayLike):
-        self.value = jnp.asarray(value)
+        if is_traced(*jax.tree.leaves(value)):
+            self.value = jnp.asarray(value)
+        else:
+            with jax.ensure_compile_time_eval():  # a number stays one while something else is traced
+                self.value = jnp.asarray(value)
 
 
 def overridden(thing: object, base: type, names: Collection[str] | None = None) -> list[str]:
