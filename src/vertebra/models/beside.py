@@ -181,20 +181,32 @@ def added(
         return None
     networks, said = ensemble_of(fitted, shape, settings.seed, x, y, weight, usual=usual)
     mean, variance = (part[some] for part in terms.found.left_out)
-    judged, ours = np.arange(len(some)), mean
-    if terms.unseen is not None:
-        # terms that were sought without rows are no more sure of them than they are with terms kept
-        judged = np.flatnonzero(np.isin(some, terms.unseen.places))
-        ours = terms.unseen.f[np.searchsorted(terms.unseen.places, some[judged])]
-    at = ours, variance[judged]
-    theirs, targets, own = LeftOut(*(part[judged] for part in said)), y[judged], weight[judged]
-    both = shared(at, theirs, likelihood, targets, own, n_draws=N_DRAWS, kinds=kinds)
-    if both is None:
+    for judged, ours in _judged(terms, some):
+        at = mean[judged] if ours is None else ours, variance[judged]
+        theirs, targets, own = LeftOut(*(part[judged] for part in said)), y[judged], weight[judged]
+        both = shared(at, theirs, likelihood, targets, own, n_draws=N_DRAWS, kinds=kinds)
+        if both is not None:
+            break
+    else:
         return None
     worth, gain = _worth(Predictive(likelihood, *at), both.left_out, targets, own, terms.target)
     left_out = both.of((mean, variance), said)
     remainder = _remainder(networks, coded, both, terms, settings.seed)
     return Added(remainder, left_out, fitted, worth, gain)
+
+
+def _judged(
+    terms: Terms, some: Int[np.ndarray, " n"]
+) -> Iterator[tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m latent"] | None]]:
+    """Rows by which the networks are judged, places in `some`, and the f of terms there: as they are left out if None.
+
+    First those that terms were sought without, who are no more sure of them than they are with terms kept. These may be
+    too few; networks that are clearly better than terms which the rows themselves have chosen are so all the more.
+    """
+    if terms.unseen is not None:
+        judged = np.flatnonzero(np.isin(some, terms.unseen.places))
+        yield judged, terms.unseen.f[np.searchsorted(terms.unseen.places, some[judged])]
+    yield np.arange(len(some)), None
 
 
 def _tried(terms: Terms, seed: int) -> Int[np.ndarray, " m"]:
