@@ -98,3 +98,30 @@ def test_classes_and_several_targets_have_candidates_too():
     assert {"upper", "q_value"} <= set(classes.candidates())
     both = vb.AdditiveRegressor(remainder=False, random_state=0).fit(x, np.stack([y, -y], axis=1))
     assert len(both.candidates(order=2, output=1)) == 28
+
+
+def centred_product(x, *inputs):
+    """Of sd 1 under uniform inputs."""
+    return np.prod(np.sqrt(12.0) * (x[:, inputs] - 0.5), axis=1)
+
+
+@pytest.mark.parametrize("kind", ["counts", "heteroscedastic", "student_t", "classes"])
+def test_triples_were_looked_for_whatever_the_noise_is(kind):
+    """Where noise is not Gaussian terms are looked at again, without those of three inputs."""
+    rng = np.random.default_rng(0)
+    x = rng.random((300, 6))
+    f = 1.5 * np.sin(3.0 * x[:, 0]) + 0.3 * centred_product(x, 1, 2, 3)
+    settings = dict(remainder=False, random_state=0, evaluation="left_out")
+    if kind == "classes":
+        model = vb.AdditiveClassifier(**settings).fit(x, rng.random(300) < 1.0 / (1.0 + np.exp(2.0 - 2.0 * f)))
+    elif kind == "counts":
+        model = vb.AdditiveRegressor(likelihood=kind, **settings).fit(x, rng.poisson(np.exp(f)))
+    else:
+        model = vb.AdditiveRegressor(likelihood=kind, **settings).fit(x, f + 0.6 * rng.standard_normal(300))
+    triples = model.candidates(order=3).set_index("term")
+    assert len(triples) == 20
+    assert triples["upper"].notna().all()
+    # those of the model they ended with: real where it is, and no limit far above what was there
+    assert triples.index[0] == ("x1", "x2", "x3")
+    assert triples["upper"].iloc[0] > 0.3
+    assert triples["upper"].median() < (1.0 if kind == "classes" else 0.4)

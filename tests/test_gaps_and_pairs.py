@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 import vertebra as vb
-from vertebra.terms.score_test import beside
+from vertebra.terms.dependence import Together
+from vertebra.terms.functions import SEEN, system_of
+from vertebra.terms.model import model_of
+from vertebra.terms.score_test import beside, with_sizes
+from vertebra.terms.sums import RowSums
 
 
 def table(seed, *, is_real, n=500):
@@ -43,3 +47,24 @@ def test_scores_beside_others_are_those_of_residuals(rng):
     left = columns[:, ~others] - columns[:, others] @ np.linalg.lstsq(columns[:, others], columns[:, ~others])[0]
     np.testing.assert_allclose(root @ (columns.T @ y), left.T @ y, atol=1e-10)
     np.testing.assert_allclose(root @ (columns.T @ columns) @ root.T, left.T @ left, atol=1e-9)
+
+
+def test_limits_of_what_was_not_found_hold_nothing_that_gaps_tell():
+    """What a gap adds to y leaves the limit of a pair's strength as it was, as long as noise is known."""
+    rng = np.random.default_rng(0)
+    x = rng.random((200, 2))
+    x[rng.random(200) < 0.3, 0] = np.nan
+    systems = [system_of(column, np.ones(200), 0) for column in x.T]
+    values = [system.at(column) for system, column in zip(systems, x.T, strict=True)]
+    told = Together(np.ones(200), vary_as_said=True)
+    of_gap = values[0].of(np.array([systems[0].gap]))[:, 0]
+    own = of_gap * values[1].of(systems[1].of(SEEN)[:1])[:, 0]
+    noise = rng.standard_normal(200)
+
+    def limit(y):
+        model = model_of(RowSums.held(systems, values, y, np.ones(200), 1.0, None, told), [])
+        return with_sizes(model, [(0, 1)])[0, 1].size
+
+    # rounding of products, times 3
+    np.testing.assert_allclose(limit(noise + 3.0 * own), limit(noise), atol=1e-6)
+    assert limit(noise + 3.0 * np.nan_to_num(x[:, 0]) * x[:, 1]).upper > 1.3 * limit(noise).upper

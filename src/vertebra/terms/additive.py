@@ -201,7 +201,7 @@ def _described(
     """What a fit has to say of itself: tests of its terms, what could stand for them, how its columns go together."""
     structures = found.structures
     if not data.are_many:
-        structures = all_tested(sought.data, structures, sought.fit)
+        structures = all_tested(sought.data, structures, sought.fit, task.asked.enough)
     if sought.copies is not None:
         task.report("looking for inputs that could stand for those found")
         stories = [substitutes(model, sought.copies, task.asked.enough) for model in sought.fit.models]

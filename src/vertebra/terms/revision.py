@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from vertebra.terms.evidence import basis_of
 from vertebra.terms.functions import columns
 from vertebra.terms.latents import Data, Fit, at_rows, reweighted, searched, settled
 from vertebra.terms.model import model_of, most_columns
-from vertebra.terms.score_test import own_score_tests, score_tests
+from vertebra.terms.score_test import own_score_tests, score_tests, with_sizes
 from vertebra.terms.search import COST_OF_SIZE, FALSE_PAIR, ROWS_PER_MAIN, Asked, all_mains_if_better
 from vertebra.terms.structure import Score, Structure
 from vertebra.terms.term import Term, by_order, maximal
@@ -93,12 +93,18 @@ def looked_at_again(
 ) -> tuple[tuple[Structure, ...], Fit]:
     """The structures and the fit after its terms were tested against it.
 
-    Seen from a fit that lacks what they stood for, terms may have looked real that are not.
+    Seen from a fit that lacks what they stood for, terms may have looked real that are not. Those of three inputs are
+    not sought again: the structures keep the tests that they had, which `all_tested` makes anew.
     """
     rows = data.rows(fit.f, fit.variance)
     seen = {t for s in structures for t, test in s.tests.items() if test.p_value < SEEN_AGAIN}
     strong = tuple(t for t in fit.basis.terms if len(t) == 1 or t in seen)
+    first = structures
     structures, again, found = searched(rows, asked._replace(start=strong, max_order=2))
+    structures = tuple(
+        new._replace(tests=new.tests | {t: test for t, test in old.tests.items() if len(t) > 2})
+        for new, old in zip(structures, first, strict=True)
+    )
     if set(again.terms) == set(fit.basis.terms):
         return structures, fit
     basis, models = settled(again, rows, found)
@@ -106,16 +112,25 @@ def looked_at_again(
     return structures, with_what_evidence_wants(data, other, fit.basis.terms)
 
 
-def all_tested(data: Data, structures: Sequence[Structure], fit: Fit) -> tuple[Structure, ...]:
+def all_tested(
+    data: Data, structures: Sequence[Structure], fit: Fit, enough: Callable[[], bool] = lambda: False
+) -> tuple[Structure, ...]:
     """The structures with a test of every term of the model in every latent function, and those it finds there too.
 
     A term of the model is tested by the weights of the rows near the fit. Where these would be much larger without it,
-    it is taken out and tested by those of the fit that lacks it, which is what a score test is.
+    it is taken out and tested by those of the fit that lacks it, which is what a score test is. Terms of three inputs
+    that were not found are tested near the fit too, and how strong they may be: they were looked for from one of main
+    effects. Once there is `enough`, nobody knows of them.
     """
     result = []
     for k, (structure, model) in enumerate(zip(structures, fit.models, strict=True)):
         if model is not None:
-            tests = structure.tests | own_score_tests(model, [t for t in fit.basis.terms if t not in structure.tests])
+            tests = structure.tests
+            if not data.is_gaussian:
+                others = [t for t in tests if len(t) > 2 and t not in fit.basis.terms]
+                tests = {t: test for t, test in tests.items() if len(t) < 3}
+                tests |= {} if enough() else with_sizes(model, others)
+            tests = tests | own_score_tests(model, [t for t in fit.basis.terms if t not in tests])
             if not data.is_gaussian:
                 weak = [t for t in fit.basis.terms if tests[t].p_value > SEEN_AGAIN]
                 tests |= _tests_without(data, k, fit, weak)

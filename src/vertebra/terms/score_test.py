@@ -66,7 +66,9 @@ def score_tests(model: Model, terms: Sequence[Term], *, trusts_noise: bool = Fal
 def with_sizes(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
     """The tests of terms that are not in the model, with how strong each may be."""
     found = score_tests(model, terms) if terms else {}
-    blocks = [block for t in found if len((block := block_tested(model.rows, t)).index)]
+    blocks = [block_tested(model.rows, t) for t in found]
+    # a term of gaps alone says nothing of how its inputs go together
+    blocks = [block for block in blocks if not np.all(of_gaps(model.rows.systems, block))]
     seen = _all_given_the_rest(model, blocks)
     variances = [each.information for each in seen]
     if _in_doubt(model) is not None:
@@ -80,8 +82,17 @@ def _size(model: Model, block: Block, seen: Against, variance: Float[np.ndarray,
     """The sd of f_T = Cβ given u ~ N(Λβ, Λ), β ~ N(0, τ²W), with every size τ as likely as another beforehand.
 
     A prior that is flat in a strength makes its upper limit hold where nothing was seen. Where rows show u to have a
-    larger `variance` than Λ, they count for as many fewer.
+    larger `variance` than Λ, they count for as many fewer. What gaps tell is left out, as tests leave it.
     """
+    gram = model.rows.gram([block], [block]) / model.rows.count
+    if (gaps := of_gaps(model.rows.systems, block)).any():
+        root = beside(seen.information, gaps)
+        block, gram, variance = (
+            Block(block.term, block.index[~gaps]),
+            gram[np.ix_(~gaps, ~gaps)],
+            root @ variance @ root.T,
+        )
+        seen = seen._replace(u=root @ seen.u, information=root @ seen.information @ root.T)
     smooth = _smoothness(model, block)
     inflation = max(float(smooth**2 @ np.diag(variance)) / max(float(smooth**2 @ np.diag(seen.information)), TINY), 1.0)
     information, u = seen.information / inflation, seen.u / inflation
@@ -98,7 +109,6 @@ def _size(model: Model, block: Block, seen: Against, variance: Float[np.ndarray,
     chosen = np.searchsorted(share, (np.arange(N_SIZE_DRAWS) + 0.5) / N_SIZE_DRAWS * share[-1])
     variance = shrunk[chosen]
     beta = (variance * rotated + np.sqrt(variance) * draws) @ (smooth[:, None] * vectors).T
-    gram = model.rows.gram([block], [block]) / model.rows.count
     strength = np.sqrt(np.maximum(np.sum(beta @ gram * beta, axis=1), 0.0))
     lower, upper = np.quantile(strength, [0.025, 0.95])
     return Size(float(strength.mean()), float(strength.std()), float(lower), float(upper))
