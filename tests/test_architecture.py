@@ -14,8 +14,8 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 # The storeys from the ground up, and the files of each in order: a file imports only from files before it.
 STOREYS = {
     "machine": "threads devices memory checks control file claims checkpoint meeting cluster",
-    "tables": "endings values written column delimited tablefile schema named belonging weighting folds encoding"
-    " profile survey parquet partitions sample known passes streamed windows",
+    "tables": "endings values counting written column delimited tablefile schema named belonging weighting folds"
+    " encoding profile survey parquet partitions sample known passes streamed windows",
     "networks": (
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
         "embeddings layer wiring layout stack mixed network build schemes prior_functions"
@@ -29,7 +29,7 @@ STOREYS = {
     "effects": "words notebook grid effect pieces regression members decomposition made_of ensemble posterior",
     "models": "settings capacity transform target rows conformal reading searched scores findings left_over diagnostics"
     " dependence levels calibration remainder shares noise_choice evaluation refits flexible networks beside model"
-    " given explanation remains summary conclusion scale_choice additive additive_fits skeleton",
+    " given explanation remains summary conclusion scale_choice count_choice additive additive_fits skeleton",
     "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
     "pages": "words drawings whatif chartdata cases report",

@@ -105,6 +105,7 @@ def centred_product(x, *inputs):
     return np.prod(np.sqrt(12.0) * (x[:, inputs] - 0.5), axis=1)
 
 
+@pytest.mark.everyday("heteroscedastic")
 @pytest.mark.parametrize("kind", ["counts", "heteroscedastic", "student_t", "classes"])
 def test_triples_were_looked_for_whatever_the_noise_is(kind):
     """Where noise is not Gaussian terms are looked at again, without those of three inputs."""

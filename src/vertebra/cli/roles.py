@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from vertebra.cli.tablefile import Refused, listed, nearest, quoted
 from vertebra.tables.belonging import instants_of
 from vertebra.tables.column import FEATURE_TYPES, as_read, check_range, kind_of, target_fault
+from vertebra.tables.counting import is_count_like
 from vertebra.tables.schema import learn, opened, wanted_gaps
 from vertebra.tables.values import MISSING_WORDS, Level, with_gaps
 from vertebra.tables.written import text_of
@@ -21,8 +22,6 @@ from vertebra.tables.written import text_of
 FEW_VALUES, ROWS_FOR_HINT = 10, 100
 # Text of more values is hardly a class.
 MOST_CLASSES = 50
-# Of the median: at most so large is the twentieth part of counts that are worth a word.
-NEAR_ZERO = 0.5
 OTHER_DATE = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}"
 
 
@@ -262,12 +261,6 @@ def target_of(
             hint = f"{name} are whole numbers from {own.min():.0f} on. If they count something: --likelihood counts"
     values = values if len(names) > 1 else values[:, 0]
     return Target(names, values, False, reason, hint, int((~kept).sum())), kept
-
-
-def is_count_like(y: Float[np.ndarray, " n"]) -> bool:
-    """Whether numbers may count something: whole, and some of them near 0 beside the others."""
-    is_whole = len(y) >= ROWS_FOR_HINT and float(y.min()) >= 0.0 and bool((y == y.round()).all())
-    return is_whole and float(np.quantile(y, 0.05)) <= NEAR_ZERO * float(np.median(y))
 
 
 def _task(columns: pd.DataFrame, kinds: list[str], task: str) -> tuple[bool, str]:

@@ -104,7 +104,8 @@ class AdditiveRegressor(Regressor, _Additive):
         all inputs. Without it `diagnostics_` says what they would be worth, by a quick trial.
     likelihood : {"auto", "gaussian", "heteroscedastic", "student_t", "poisson", "negative_binomial", "counts"}
         The noise; `likelihood_` says which was fitted. "auto" is "gaussian", unless rows left out plainly speak for
-        "heteroscedastic" or "student_t" noise (of 200 to 15,000 rows), or rows with gaps are noisier than others.
+        "heteroscedastic" or "student_t" noise (of 200 to 15,000 rows), or rows with gaps are noisier than others. Whole
+        numbers from 0 on, of a median up to 20, are "counts" where rows left out plainly speak for these.
         Whole numbers of events: "poisson"; "negative_binomial", whose variance is μ + αμ² with a learned dispersion α;
         "counts", the first of them unless the rows speak for the second. Effects are those of f: in the units of y, and
         for these three of the logarithm of the rate.

@@ -162,8 +162,9 @@ def _target_in(
     # a million sds of y are still a number
     scale = arrays.take("y_scale", k, low=TINY, high=1e-6 * FINITE)
     likelihood = likelihood_from(header["likelihood"], arrays, k)
-    is_count, asked = isinstance(likelihood, Poisson | NegativeBinomial), params.get("likelihood", "auto") in COUNTS
-    claims.demand(asked == is_count, "the likelihood", "that of the params", is_count)
+    is_count, asked = isinstance(likelihood, Poisson | NegativeBinomial), params.get("likelihood", "auto")
+    # "auto" may have taken either
+    claims.demand(asked == "auto" or (asked in COUNTS) == is_count, "the likelihood", "that of the params", is_count)
     conformal = None
     if "conformal" in arrays:
         conformal = claims.rising(arrays.take("conformal", None, k, low=0.0, high=FINITE), "conformal")

@@ -37,6 +37,7 @@ from vertebra.models.rows import Rows, ranges_of
 from vertebra.models.scores import Method
 from vertebra.models.settings import Settings
 from vertebra.models.target import Target
+from vertebra.tables.counting import is_count_like
 from vertebra.tables.encoding import Encoding
 from vertebra.tables.profile import Plane, plane, profile
 from vertebra.terms.term import subsets, term_label
@@ -109,11 +110,13 @@ def conclude(settings: Settings, read: Read, outcome: Outcome) -> Model:
         model, figures = model.replace(evaluation=evaluation), dict(evaluation.scores["model"])
         findings += _on_accuracy(settings, read, outcome, tested, evaluation)
         away, targets = _residuals(outcome.left_out, rows, read.target), read.target.names
+        counts = not n_classes and read.target.transform is None and all(map(is_count_like, rows.y.T))
         if model.noise == "gaussian":
-            findings += uneven_noise(away, rows.matrix, read.names, targets) + odd_noise(away, targets)
+            findings += uneven_noise(away, rows.matrix, read.names, targets, counts=counts)
+            findings += odd_noise(away, targets, counts=counts)
         elif model.noise in ("student_t", "heteroscedastic"):
             # both are even to either side: of skewed noise their middle is not the mean
-            findings += odd_noise(away, targets, knows_tails=True)
+            findings += odd_noise(away, targets, knows_tails=True, counts=counts)
         findings += dependence(away, rows, read.schema)
         if outcome.found is not None:
             findings += left_over(away, rows.matrix, read.n_levels, read.names, _acting(read, outcome))
