@@ -1,5 +1,6 @@
 """What is made of a fit when it is done: the rows it saw, how well they are predicted, and what to think of it."""
 
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -44,6 +45,8 @@ from vertebra.terms.term import subsets, term_label
 
 # Rows at which components are looked at for log odds beyond any sense: their ends are among them.
 N_LOOKED_AT = 500
+# What helps where the target may count something.
+AS_COUNTS = 'If it counts something, try `likelihood="counts"`.'
 
 
 class Outcome(NamedTuple):
@@ -111,12 +114,13 @@ def conclude(settings: Settings, read: Read, outcome: Outcome) -> Model:
         findings += _on_accuracy(settings, read, outcome, tested, evaluation)
         away, targets = _residuals(outcome.left_out, rows, read.target), read.target.names
         counts = not n_classes and read.target.transform is None and all(map(is_count_like, rows.y.T))
+        noise: list[Finding] = []
         if model.noise == "gaussian":
-            findings += uneven_noise(away, rows.matrix, read.names, targets, counts=counts)
-            findings += odd_noise(away, targets, counts=counts)
+            noise = uneven_noise(away, rows.matrix, read.names, targets) + odd_noise(away, targets)
         elif model.noise in ("student_t", "heteroscedastic"):
             # both are even to either side: of skewed noise their middle is not the mean
-            findings += odd_noise(away, targets, knows_tails=True, counts=counts)
+            noise = odd_noise(away, targets, knows_tails=True)
+        findings += [_of_counts(each) for each in noise] if counts else noise
         findings += dependence(away, rows, read.schema)
         if outcome.found is not None:
             findings += left_over(away, rows.matrix, read.n_levels, read.names, _acting(read, outcome))
@@ -176,6 +180,12 @@ def _on_accuracy(
         trees = flexible(rows._replace(y=y), tested.folds, read.n_levels, classes=n_classes, seed=settings.seed)
         found += [] if trees is None else behind_flexible(beside(trees.said, trees.rows), target.names)
     return found
+
+
+def _of_counts(found: Finding) -> Finding:
+    """What was seen of the noise, with other advice: that of counts grows with their mean, and leans upwards."""
+    is_theirs = found.quantity is not None and found.quantity > 0.0
+    return dataclasses.replace(found, remedy=AS_COUNTS) if is_theirs else found
 
 
 def _residuals(left_out: Predictive, rows: Rows, target: Target) -> Float[np.ndarray, "n k"]:

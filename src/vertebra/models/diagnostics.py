@@ -36,8 +36,6 @@ HOGG, HOGG_SD, HOGG_SURELY, HOGG_LEAST, ROWS_FOR_TAILS = 2.585, 1.74, 3.5, 0.25,
 # What the deciles of skewed noise lean, a log as above, times √n: three sds of t(2), whose sd is 3.2/√n. Lognormal
 # noise leans by 1.3, exponential by 1.
 LEAN = 9.6
-# What helps where the target may count something: its noise grows with its mean, and leans.
-AS_COUNTS = 'If it counts something, try `likelihood="counts"`.'
 # Rows are noisier if their variance is larger by this factor, and their sd by so many standard errors.
 NOISIER, CLEARLY = 1.5, 3.0
 # A value that stands for a gap: one of these at an end of a column, in so many rows and no larger a share, further from
@@ -347,17 +345,11 @@ def runaway(largest: float, term: str) -> list[Finding]:
 
 
 def uneven_noise(
-    away: Float[np.ndarray, "n k"],
-    x: Float[np.ndarray, "n p"],
-    names: Sequence[str],
-    targets: Sequence[str],
-    *,
-    counts: bool = False,
+    away: Float[np.ndarray, "n k"], x: Float[np.ndarray, "n p"], names: Sequence[str], targets: Sequence[str]
 ) -> list[Finding]:
     """Where rows miss their predictions by much more at some values of an input than at others.
 
-    `away`: how far each is off, in its own sds, without having been fitted. Ranks, which tails do not decide. Of
-    targets that may be `counts` the noise grows with the mean.
+    `away`: how far each is off, in its own sds, without having been fitted. Ranks, which tails do not decide.
     """
     found: list[Finding] = []
     if len(x) < N_PARTS * ROWS_PER_PART:
@@ -384,7 +376,7 @@ def uneven_noise(
                 f"the noise{whose} is uneven: along {worst[2]} its variance changes {worst[1]:.2g}-fold, so that "
                 "intervals are too wide in some places and too narrow in others."
             )
-            advice = AS_COUNTS if counts else 'Try `likelihood="heteroscedastic"`.'
+            advice = 'Try `likelihood="heteroscedastic"`.'
             found.append(Finding(Kind.UNEVEN_NOISE, Severity.WARNING, words, worst[1], advice))
     return found
 
@@ -401,13 +393,8 @@ def _goes_with(values: Float[np.ndarray, " n"], distance: Float[np.ndarray, " n"
     return largest
 
 
-def odd_noise(
-    away: Float[np.ndarray, "n k"], targets: Sequence[str], *, knows_tails: bool = False, counts: bool = False
-) -> list[Finding]:
-    """Where noise has heavy tails, unless they were fitted, or is skewed, by Hogg's ratios of means of outer rows.
-
-    That of targets that may be `counts` is both.
-    """
+def odd_noise(away: Float[np.ndarray, "n k"], targets: Sequence[str], *, knows_tails: bool = False) -> list[Finding]:
+    """Where noise has heavy tails, unless they were fitted, or is skewed, by Hogg's ratios of means of outer rows."""
     found: list[Finding] = []
     n = len(away)
     if n < ROWS_FOR_TAILS:
@@ -431,15 +418,13 @@ def odd_noise(
             words = f"the noise{whose} is skewed: rows reach {times:.1f} times as far {side} as the other way."
             advice = 'Try `target_transform="auto"` where the target is positive, or `conformal=True`.'
             advice = advice if skew > 0.0 else "Try `conformal=True`."
-            advice = AS_COUNTS if counts and skew > 0.0 else advice
             found.append(Finding(Kind.TAILS, Severity.WARNING, words, skew, advice))
         elif is_heavy and not knows_tails:
             words = (
                 f"the noise{whose} has heavy tails: the outer rows are {tails / HOGG:.2f} times as far away as those "
                 "of normal noise."
             )
-            advice = AS_COUNTS if counts else 'Try `likelihood="student_t"`.'
-            found.append(Finding(Kind.TAILS, Severity.WARNING, words, tails, advice))
+            found.append(Finding(Kind.TAILS, Severity.WARNING, words, tails, 'Try `likelihood="student_t"`.'))
     return found
 
 
