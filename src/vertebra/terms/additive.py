@@ -16,12 +16,12 @@ from jaxtyping import Bool, Float, Int
 
 from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.gaussian_rows import left_out
-from vertebra.likelihoods.working_responses import Classes, Plain, UnevenNoise, Working
+from vertebra.likelihoods.working_responses import Classes, HeavyTails, Plain, UnevenNoise, Working
 from vertebra.tables.profile import copies_of
 from vertebra.terms.all_rows import more_degrees, taken_to_all
 from vertebra.terms.components import Components
 from vertebra.terms.copula import Copula
-from vertebra.terms.dependence import mixings, stretches
+from vertebra.terms.dependence import mixings, numbered, stretches
 from vertebra.terms.evidence import Basis
 from vertebra.terms.families import DEGREE, Family
 from vertebra.terms.functions import System, system_of
@@ -40,7 +40,7 @@ from vertebra.terms.latents import (
     settled,
 )
 from vertebra.terms.model import model_of
-from vertebra.terms.overconfidence import has_much_freedom, overconfidence
+from vertebra.terms.overconfidence import Refit, has_much_freedom, has_some_freedom, overconfidence, unsettled
 from vertebra.terms.revision import (
     N_REWEIGHTINGS,
     all_tested,
@@ -155,8 +155,7 @@ def fit_additive(
     fitted to all. With `shapes`, f rises or falls with some inputs. Rows of one of the `groups` may depend on each
     other; so may rows that follow each other in `order`, a time. Unless it `describes` itself, `described` does so.
     """
-    if groups is None and order is not None:
-        groups = stretches(order)
+    groups = stretches(order) if groups is None and order is not None else groups
     levels = [0] * x.shape[1] if n_levels is None else n_levels
     # what a copy says has been said, unless it is asked for
     is_free = clusters is None and within is None
@@ -179,12 +178,30 @@ def fit_additive(
         )
     found, variance = _concluded(all_of_them, data, fit, rows, structures, rng)
     found = found._replace(describe=partial(_described, all_of_them, data, fit.basis, rows, sought))
-    is_free = has_much_freedom(fit.basis, variance, weight, np.array(found.noise))
-    if not (calibrate and clusters is None and is_free and isinstance(working, Plain)) or shapes:
-        return found.described() if describes else found
-    report("checking intervals on rows left out")
-    found = _widened(found, overconfidence(x, working.y, weight, rng, _refit(all_of_them, rng)), working)
+    if calibrate and clusters is None and not shapes:
+        found = _checked(all_of_them, found, fit.basis, variance, rng)
     return found.described() if describes else found
+
+
+def _checked(
+    task: _Task, found: Additive, basis: Basis, variance: Float[np.ndarray, "n latent"], rng: np.random.Generator
+) -> Additive:
+    """The fit, widened by what it missed rows by that it had not seen, if it had much freedom."""
+    working, rows = task.working, (task.weight, rng)
+    groups = numbered(task.groups)
+    if isinstance(working, Plain) and has_much_freedom(basis, variance, task.weight, np.array(found.noise)):
+        task.report("checking intervals on rows left out")
+        factors = overconfidence(task.x, working.y, *rows, _refit(task, rng), groups)
+        return _widened(found, factors, working)
+    # h of v₋ = v/(1 − h)
+    leverage = 1.0 - variance / np.maximum(found.left_out[1], 1e-300)
+    if isinstance(working, UnevenNoise | HeavyTails) and has_some_freedom(basis, leverage):
+        task.report("checking intervals on rows left out")
+        mean = found.terms.mean(task.x)
+        factors = unsettled(task.x, working.y, *rows, (mean, variance), _refit(task, rng), groups)
+        # of f alone: nobody sees intervals of the log of the noise's variance
+        return _widened_f(found, np.where([_is_location(working, k) for k in range(len(factors))], factors, 1.0))
+    return found
 
 
 class _Sought(NamedTuple):
@@ -210,9 +227,7 @@ def _described(
     return found._replace(terms=terms, structures=structures)
 
 
-def _refit(
-    task: _Task, rng: np.random.Generator
-) -> Callable[[Bool[np.ndarray, " n"]], tuple[SumOfTerms, Sequence[float]]]:
+def _refit(task: _Task, rng: np.random.Generator) -> Refit:
     """The search and the fit of some of the rows: terms and noise."""
     asked = task.asked
     settings: Any = dict(n_levels=task.n_levels, rng=rng, within=asked.within, mains=task.mains, enough=asked.enough)
@@ -227,11 +242,6 @@ def _refit(
         return part.terms, part.noise
 
     return fitted
-
-
-def numbered(groups: Int[np.ndarray, " n"] | None) -> Int[np.ndarray, " n"] | None:
-    """The same groups, numbered from 0 without gaps."""
-    return None if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
 
 
 def _sampled(task: _Task, everything: Everything | None, rng: np.random.Generator) -> tuple[_Task, Everything | None]:
@@ -428,11 +438,13 @@ def _near_shapes(
 def _widened(found: Additive, factors: Float[np.ndarray, " k"], working: Working) -> Additive:
     """The fit with all sds, those of the noise too, times a factor for every target."""
     noise = factors**2 * np.array(found.noise)
+    return _widened_f(found, factors)._replace(
+        likelihood=working.likelihood(list(noise)), noise=tuple(float(v) for v in noise)
+    )
+
+
+def _widened_f(found: Additive, factors: Float[np.ndarray, " latent"]) -> Additive:
+    """The fit with the sds of its latent functions times factors."""
     roots = tuple(f * root for f, root in zip(factors, found.terms.roots, strict=True))
     mean, variance = found.left_out
-    return found._replace(
-        terms=found.terms._replace(roots=roots),
-        likelihood=working.likelihood(list(noise)),
-        noise=tuple(float(v) for v in noise),
-        left_out=(mean, factors**2 * variance),
-    )
+    return found._replace(terms=found.terms._replace(roots=roots), left_out=(mean, factors**2 * variance))

@@ -104,6 +104,11 @@ def stretches(order: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     return rank // max(math.isqrt(len(order)), 1)
 
 
+def numbered(groups: Int[np.ndarray, " n"] | None) -> Int[np.ndarray, " n"] | None:
+    """The same groups, numbered from 0 without gaps."""
+    return None if groups is None else np.unique(groups, return_inverse=True)[1].ravel()
+
+
 def mixings(
     groups: Int[np.ndarray, " n"], order: Float[np.ndarray, " n"] | None, weight: Float[np.ndarray, " n"]
 ) -> list[Mixing | None]:
