@@ -158,8 +158,12 @@ class TermsPosterior(NamedTuple):
             else Components(self.terms, joint)
         )
 
+    def _coefficients(self, output: int) -> Float[np.ndarray, "m1 draws"]:
+        """Draws of (c, v), given which terms were chosen."""
+        return self.terms.given_the_choice(self.terms.weights(output).draw(N_DRAWS, self._rng(output)), output)
+
     def sizes(self, output: int, baseline: Row | None, measure: Measure) -> dict[Term, Sizes]:
-        coefficients = self.terms.weights(output).draw(N_DRAWS, self._rng(output))
+        coefficients = self._coefficients(output)
         remainder = self.remainder if self.remainder is not None and self.remainder.share[output] > 0.0 else None
         if (components := self._components(baseline, measure)) is None:
             parts = [self.terms.part(term, baseline) for term in self.terms.terms(baseline)]
@@ -175,11 +179,10 @@ class TermsPosterior(NamedTuple):
 
     def splits(self, output: int, baseline: Row | None, measure: Measure) -> dict[tuple[Term, ...], Sizes]:
         components = self._components(baseline, measure)
-        weights = self.terms.weights(output)
         # draws that have shapes are no Gaussian, and each of them holds
-        if components is None or weights.are_draws:
+        if components is None or self.terms.weights(output).are_draws:
             return {}
-        coefficients = weights.draw(N_DRAWS, self._rng(output))
+        coefficients = self._coefficients(output)
         groups = undetermined(components, coefficients)
         if not groups:
             return {}
@@ -208,7 +211,12 @@ class TermsPosterior(NamedTuple):
             part = self.terms.part(term, baseline)
             values = self.terms.weights(output).at(self.terms.at(part, points) @ part.lift)
         # the draws of `sizes`, at these points alone
-        return Effect(term, (), values.mean, values.sd, values.draws(N_DRAWS, self._rng(output)))
+        draws = values.draws(N_DRAWS, self._rng(output))
+        if not self.terms.chosen or term not in self.terms.chosen[output]:
+            return Effect(term, (), values.mean, values.sd, draws)
+        factors = self.terms.factors(self.terms.weights(output).draw(N_DRAWS, self._rng(output)), output)
+        draws = draws * factors[term][:, None]
+        return Effect(term, (), draws.mean(axis=0), draws.std(axis=0), draws)
 
     def local(
         self, x: Matrix, output: int, baseline: Row | None, measure: Measure, *, with_sd: bool = False

@@ -30,7 +30,7 @@ from vertebra.models.scores import METHOD_WORDS, SCORE_WORDS, Method
 from vertebra.tables.encoding import FARTHEST, Encoding
 from vertebra.tables.profile import Marginal, Plane, Profile
 from vertebra.tables.schema import Schema
-from vertebra.terms.structure import Score, Size, Structure, Substitute
+from vertebra.terms.structure import SIZES, Score, Size, Structure, Substitute
 
 # Likelihoods of numbers that have scales, or a dispersion, of every target.
 SCALED = {kind.__name__: kind for kind in (Gaussian, HeteroscedasticGaussian, StudentT, NegativeBinomial)}
@@ -267,9 +267,10 @@ def evaluation_from(value: object, n_targets: int) -> Evaluation:
 
 
 def structure_state(structure: Structure) -> Record:
-    tests = [
-        [list(map(int, t)), s.p_value, max(min(s.log_bayes_factor, 1e300), -1e300)] for t, s in structure.tests.items()
-    ]
+    tests = []
+    for t, s in structure.tests.items():
+        factors = [max(min(each, 1e300), -1e300) for each in (s.log_bayes_factor, *s.by_size)]
+        tests.append([list(map(int, t)), s.p_value, *factors])
     state: Record = {
         "terms": [list(map(int, t)) for t in structure.terms],
         "tests": tests,
@@ -287,11 +288,15 @@ def structure_from(value: object, n_inputs: int) -> Structure:
     value = claims.record(value, "a structure", ("terms", "tests", "n_candidates"), ("substitutes", "sizes"))
     tests = {}
     for test in claims.listed(value["tests"], "the tests"):
-        term, p_value, factor = claims.listed(test, "a test", 3)
-        # beside 0 and 1 rounding is what there is
-        tests[term_from(term, n_inputs)] = Score(
-            claims.number(p_value, "a p-value", 0, 1 + 1e-9), claims.number(factor, "a Bayes factor")
+        term, p_value, *factors = claims.listed(test, "a test")
+        # files of 0.1 have one, the mean over sizes
+        claims.demand(
+            len(factors) in (1, 1 + len(SIZES)), "a test's Bayes factors", "1, or one a size more", len(factors)
         )
+        factor, *by_size = (claims.number(each, "a Bayes factor") for each in factors)
+        # beside 0 and 1 rounding is what there is
+        p_value = claims.number(p_value, "a p-value", 0, 1 + 1e-9)
+        tests[term_from(term, n_inputs)] = Score(p_value, factor, by_size=tuple(by_size))
     for size in claims.listed(value.get("sizes", []), "the sizes"):
         term, *numbers = claims.listed(size, "a size", 1 + len(Size._fields))
         known = term_from(term, n_inputs)

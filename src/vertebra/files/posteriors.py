@@ -22,7 +22,8 @@ from vertebra.terms.families import Family
 from vertebra.terms.functions import CONSTANT, NEVER_SEEN, SEEN, System, rank_curve
 from vertebra.terms.functions import FARTHEST as MOST_BEYOND
 from vertebra.terms.joint import Joint, below
-from vertebra.terms.sum_of_terms import SumOfTerms
+from vertebra.terms.sum_of_terms import LEVELS, Chosen, SumOfTerms
+from vertebra.terms.term import Term
 
 SYSTEM_ARRAYS = ("quantiles", "transform", "knots", "table", "missing", "unseen", "kind", "cost", "offset", "gram")
 REMAINDER_ARRAYS = ("share", "sizes", "probability")
@@ -69,6 +70,12 @@ def _terms_out(terms: SumOfTerms, seed: int, arrays: dict[str, np.ndarray]) -> R
         arrays |= {f"scatter/{k}": root for k, root in enumerate(terms.joint.scatter)}
         arrays |= {f"doubt/{i}": root for i, root in enumerate(terms.joint.doubt)}
         state["joint_rows"] = terms.joint.n_rows
+    if any(terms.chosen):
+        state["chosen"] = [
+            [k, list(map(int, term)), *map(float, quantiles)]
+            for k, own in enumerate(terms.chosen)
+            for term, quantiles in own.items()
+        ]
     return state | {"are_draws": list(terms.are_draws)} if terms.are_draws else state
 
 
@@ -139,7 +146,7 @@ def _made_of_in(arrays: Arrays, n_outputs: int, p: int) -> MadeOf:
 
 def _terms_in(value: object, arrays: Arrays, n_levels: Sequence[int], n_outputs: int) -> TermsPosterior:
     needed = ("kind", "seed", "systems", "terms", "n_outputs")
-    value = claims.record(value, "the sum of terms", needed, ("are_draws", "joint_rows"))
+    value = claims.record(value, "the sum of terms", needed, ("are_draws", "joint_rows", "chosen"))
     claims.demand(value["kind"] == "terms", "the kind of the surface", "terms", value["kind"])
     claims.demand(value["n_outputs"] == n_outputs, "n_outputs", f"{n_outputs}", value["n_outputs"])
     records = claims.listed(value["systems"], "the systems", len(n_levels))
@@ -164,7 +171,21 @@ def _terms_in(value: object, arrays: Arrays, n_levels: Sequence[int], n_outputs:
         listed = claims.listed(value["are_draws"], "are_draws", n_outputs)
         are_draws = tuple(claims.flag(each, "are_draws") for each in listed)
     joint = _joint_in(basis, arrays, n_outputs, value["joint_rows"]) if "joint_rows" in value else None
-    return TermsPosterior(SumOfTerms(basis, means, roots, are_draws, joint), claims.whole(value["seed"], "the seed"))
+    chosen = _chosen_in(value["chosen"], basis, n_outputs) if "chosen" in value else ()
+    terms = SumOfTerms(basis, means, roots, are_draws, joint, chosen)
+    return TermsPosterior(terms, claims.whole(value["seed"], "the seed"))
+
+
+def _chosen_in(value: object, basis: Basis, n_outputs: int) -> tuple[Chosen, ...]:
+    found: list[dict[Term, np.ndarray]] = [{} for _ in range(n_outputs)]
+    for record in claims.listed(value, "the terms chosen"):
+        k, term, *quantiles = claims.listed(record, "a term chosen", 2 + len(LEVELS))
+        known = term_from(term, len(basis.systems))
+        claims.demand(known in basis.terms, "a term chosen", "one of the terms", known)
+        numbers = [claims.number(each, "a quantile of a strength", 0) for each in quantiles]
+        claims.demand(numbers == sorted(numbers), "the quantiles of a strength", "rising", numbers)
+        found[claims.whole(k, "an output", 0, n_outputs - 1)][known] = np.array(numbers)
+    return tuple(found)
 
 
 def _joint_in(basis: Basis, arrays: Arrays, n_outputs: int, n_rows: object) -> Joint:

@@ -43,6 +43,7 @@ from vertebra.terms.model import model_of
 from vertebra.terms.overconfidence import Refit, has_much_freedom, has_some_freedom, overconfidence, unsettled
 from vertebra.terms.revision import (
     N_REWEIGHTINGS,
+    all_chosen,
     all_tested,
     looked_at_again,
     with_all_mains,
@@ -224,6 +225,9 @@ def _described(
         stories = [substitutes(model, sought.copies, task.asked.enough) for model in sought.fit.models]
         structures = tuple(s._replace(substitutes=own) for s, own in zip(structures, stories, strict=True))
     terms = found.terms._replace(joint=_joint(task, data, found.terms, basis, rows))
+    # what a sample chose is fitted to all rows; shapes are known, and so are terms that were given
+    if data is sought.data and task.asked.terms is None and not task.shapes and not data.are_many:
+        terms = terms._replace(chosen=all_chosen(structures, sought.fit))
     return found._replace(terms=terms, structures=structures)
 
 

@@ -7,13 +7,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from vertebra.likelihoods.working_responses import Classes
+from vertebra.terms.chosen import chosen
 from vertebra.terms.evidence import basis_of
 from vertebra.terms.functions import columns
 from vertebra.terms.latents import Data, Fit, at_rows, reweighted, searched, settled
 from vertebra.terms.model import model_of, most_columns
 from vertebra.terms.score_test import own_score_tests, score_tests, with_sizes
-from vertebra.terms.search import COST_OF_SIZE, FALSE_PAIR, ROWS_PER_MAIN, Asked, all_mains_if_better
+from vertebra.terms.search import (
+    COST_OF_SIZE,
+    FALSE_HIGHER,
+    FALSE_MAIN,
+    FALSE_PAIR,
+    ROWS_PER_MAIN,
+    Asked,
+    all_mains_if_better,
+)
 from vertebra.terms.structure import Score, Structure
+from vertebra.terms.sum_of_terms import Chosen
 from vertebra.terms.term import Term, by_order, maximal
 
 # Rounds of reweighting to compare fits by; the last fit has twice as many. A round number: they end where f rests.
@@ -138,6 +148,18 @@ def all_tested(
             here = [t for t in fit.basis.terms if t in structure.terms or tests[t].p_value < level.get(len(t), 0.0)]
             structure = structure._replace(terms=tuple(here), tests=tests)
         result.append(structure)
+    return tuple(result)
+
+
+def all_chosen(structures: Sequence[Structure], fit: Fit) -> tuple[Chosen, ...]:
+    """How strong terms are that were chosen near the level of the choice, in every latent function."""
+    result = []
+    for structure, model in zip(structures, fit.models, strict=True):
+        n = structure.n_candidates
+        chances = {1: FALSE_MAIN, 2: FALSE_PAIR, 3: FALSE_HIGHER}
+        levels = {order: chance / max(n.get(order, 0), 1) for order, chance in chances.items()}
+        p_values = {t: test.p_value for t, test in structure.tests.items()}
+        result.append({} if model is None else chosen(model, p_values, levels))
     return tuple(result)
 
 

@@ -10,18 +10,19 @@ groups, and products that the model lacks, are then not taken for terms.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 
 from vertebra.terms.chi_squares import TINY, chi_square_tail, chi_square_tails
 from vertebra.terms.evidence import Block, places_of
 from vertebra.terms.functions import SEEN, System, products, usual_families
 from vertebra.terms.model import Model
 from vertebra.terms.sandwich import Against, sandwiches
-from vertebra.terms.structure import Score, Size
+from vertebra.terms.structure import SIZES, Score, Size
 from vertebra.terms.sums import Held, RowSums
 from vertebra.terms.term import Term
 
@@ -39,8 +40,6 @@ N_JOINT = 4
 WIDTHS = (4, 8, 16, TEST_COLUMNS)
 # Eigenvalues of the information that are smaller beside the largest are rounding.
 ROUNDING = 1e-9
-# Sizes τ² that a Bayes factor averages over, in units of what one can just see, 1/λ, and how many of them.
-SMALLEST, LARGEST, N_SIZES = 1.0, 1e4, 13
 # Up to this p-value a test is made again with the variance that the rows themselves show. Above it nobody takes a term
 # for real.
 LOOKS_REAL = 0.05
@@ -71,33 +70,52 @@ def with_sizes(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
     blocks = [block for block in blocks if not np.all(of_gaps(model.rows.systems, block))]
     seen = _all_given_the_rest(model, blocks)
     variances = [each.information for each in seen]
-    if _in_doubt(model) is not None:
+    if in_doubt(model) is not None:
         variances, _ = sandwiches(model, [[block] for block in blocks], seen)
     for block, each, variance in zip(blocks, seen, variances, strict=True):
-        found[block.term] = found[block.term]._replace(size=_size(model, block, each, variance))
+        strength = strengths_of(turned(model, block, each, variance))
+        limits = (float(each) for each in np.quantile(strength, [0.025, 0.95]))
+        size = Size(float(strength.mean()), float(strength.std()), *limits)
+        found[block.term] = found[block.term]._replace(size=size)
     return found
 
 
-def _size(model: Model, block: Block, seen: Against, variance: Float[np.ndarray, "m m"]) -> Size:
-    """The sd of f_T = Cβ given u ~ N(Λβ, Λ), β ~ N(0, τ²W), with every size τ as likely as another beforehand.
+class Turned(NamedTuple):
+    """The score of a term along the eigenvectors of W^½ΛW^½: rotated_k ~ N(λ_k b_k, λ_k), β = back b, E f_T² = βᵀGβ."""
 
-    A prior that is flat in a strength makes its upper limit hold where nothing was seen. Where rows show u to have a
-    larger `variance` than Λ, they count for as many fewer. What gaps tell is left out, as tests leave it.
+    values: Float[np.ndarray, " m"]  # λ
+    rotated: Float[np.ndarray, " m"]
+    back: Float[np.ndarray, "m m"]
+    gram: Float[np.ndarray, "m m"]  # G
+
+
+def turned(model: Model, block: Block, seen: Against, variance: Float[np.ndarray, "m m"]) -> Turned:
+    """Where rows show u to have a larger `variance` than Λ, they count for as many fewer.
+
+    What gaps tell is left out, as tests leave it.
     """
     gram = model.rows.gram([block], [block]) / model.rows.count
     if (gaps := of_gaps(model.rows.systems, block)).any():
         root = beside(seen.information, gaps)
-        block, gram, variance = (
-            Block(block.term, block.index[~gaps]),
-            gram[np.ix_(~gaps, ~gaps)],
-            root @ variance @ root.T,
-        )
         seen = seen._replace(u=root @ seen.u, information=root @ seen.information @ root.T)
+        block, variance = Block(block.term, block.index[~gaps]), root @ variance @ root.T
+        gram = gram[np.ix_(~gaps, ~gaps)]
     smooth = _smoothness(model, block)
     inflation = max(float(smooth**2 @ np.diag(variance)) / max(float(smooth**2 @ np.diag(seen.information)), TINY), 1.0)
     information, u = seen.information / inflation, seen.u / inflation
     values, vectors = np.linalg.eigh(smooth[:, None] * information * smooth)
-    values, rotated = np.maximum(values, 0.0), vectors.T @ (smooth * u)
+    return Turned(np.maximum(values, 0.0), vectors.T @ (smooth * u), smooth[:, None] * vectors, gram)
+
+
+def strengths_of(
+    seen: Turned, chance: Callable[[np.ndarray], np.ndarray] = np.ones_like
+) -> Float[np.ndarray, " draws"]:
+    """Draws of the sd of f_T = Cβ given u ~ N(Λβ, Λ), β ~ N(0, τ²W), every size τ as likely as another beforehand.
+
+    A prior that is flat in a strength makes its upper limit hold where nothing was seen. `chance` is that of being
+    looked at, by size: the likelihood of a term that was chosen is over that.
+    """
+    values, rotated, back, gram = seen
     largest = max(float(values.max()), TINY)
     # where the likelihood of a size has long fallen: beyond what is seen by many standard errors
     furthest = 2.0 * math.sqrt(float(np.sum((rotated / (values + 0.1 * largest)) ** 2))) + 8.0 / math.sqrt(largest)
@@ -105,13 +123,11 @@ def _size(model: Model, block: Block, seen: Against, variance: Float[np.ndarray,
     shrunk = 1.0 / (values + 1.0 / sizes[:, None] ** 2)
     log_weight = 0.5 * np.sum(rotated**2 * shrunk - np.log1p(sizes[:, None] ** 2 * values), axis=1)
     draws = np.random.default_rng(0).standard_normal((N_SIZE_DRAWS, len(values)))
-    share = np.cumsum(softmax(log_weight))
+    share = np.cumsum(softmax(log_weight - np.log(chance(sizes))))
     chosen = np.searchsorted(share, (np.arange(N_SIZE_DRAWS) + 0.5) / N_SIZE_DRAWS * share[-1])
     variance = shrunk[chosen]
-    beta = (variance * rotated + np.sqrt(variance) * draws) @ (smooth[:, None] * vectors).T
-    strength = np.sqrt(np.maximum(np.sum(beta @ gram * beta, axis=1), 0.0))
-    lower, upper = np.quantile(strength, [0.025, 0.95])
-    return Size(float(strength.mean()), float(strength.std()), float(lower), float(upper))
+    beta = (variance * rotated + np.sqrt(variance) * draws) @ back.T
+    return np.sqrt(np.maximum(np.sum(beta @ gram * beta, axis=1), 0.0))
 
 
 def own_score_tests(model: Model, terms: Sequence[Term] | None = None) -> dict[Term, Score]:
@@ -142,8 +158,8 @@ def _scores(
         return [v if root is None else root @ v @ root.T for v, root in zip(variances, own, strict=True)]
 
     every = range(len(blocks))
-    found = _tested(model, tested, us, within([each.information for each in seen], every), _freedom(model))
-    held, real = _in_doubt(model), [k for k, s in enumerate(found) if s.p_value < LOOKS_REAL]
+    found = _tested(model, tested, us, within([each.information for each in seen], every), freedom_of_noise(model))
+    held, real = in_doubt(model), [k for k, s in enumerate(found) if s.p_value < LOOKS_REAL]
     if held is None or not real or trusts_noise:
         return found
     some, theirs = [blocks[k] for k in real], [seen[k] for k in real]
@@ -174,13 +190,13 @@ def beside(information: Float[np.ndarray, "m m"], others: Bool[np.ndarray, " m"]
     return root
 
 
-def _in_doubt(model: Model) -> Held | None:
+def in_doubt(model: Model) -> Held | None:
     """The rows, if they are in memory and may vary by more, or less, than they are assumed to."""
     source = model.rows.source
     return source if isinstance(source, Held) and not source.vary_as_said else None
 
 
-def _freedom(model: Model) -> float:
+def freedom_of_noise(model: Model) -> float:
     """The degrees of freedom of the noise: no end of them where it is known."""
     return math.inf if model.rows.noise_variance is not None else model.freedom
 
@@ -217,9 +233,10 @@ def _tested(
         values = np.where(real, values, 0.0)
         rotated = np.where(real, np.einsum("kij,ki->kj", vectors, u), 0.0)
         p_values = chi_square_tails(values, np.sum(rotated**2, axis=1), freedom)
-        factors = _log_bayes_factors(values, rotated)
+        _, by_size = _evidences(values, rotated)
+        factors = logsumexp(by_size, axis=1) - math.log(len(SIZES))
         for row, k in enumerate(places.tolist()):
-            found[k] = Score(float(p_values[row]), float(factors[row]))
+            found[k] = Score(float(p_values[row]), float(factors[row]), by_size=tuple(by_size[row].tolist()))
     return found
 
 
@@ -283,18 +300,14 @@ def _all_given_the_rest(model: Model, blocks: Sequence[Block]) -> list[Against]:
     return found
 
 
-def _log_bayes_factors(values: Float[np.ndarray, "n k"], rotated: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
-    """log p(u | T is there)/p(u | not), its size τ² averaged over sizes from what one can just see upwards."""
-    _, each = _evidences(values, rotated)
-    highest = each.max(axis=1)
-    return highest + np.log(np.mean(np.exp(each - highest[:, None]), axis=1))
-
-
 def _evidences(
     values: Float[np.ndarray, "n k"], rotated: Float[np.ndarray, "n k"]
 ) -> tuple[Float[np.ndarray, "n sizes"], Float[np.ndarray, "n sizes"]]:
-    """Sizes τ², and log p(u | T is there, of this size)/p(u | not): u ~ N(0, λ) or N(0, λ + τ²λ²)."""
-    sizes = np.geomspace(SMALLEST, LARGEST, N_SIZES) / np.maximum(values.max(axis=1, initial=0.0), TINY)[:, None]
+    """Sizes τ², in units of what one can just see, 1/λ, and log p(u | T is there, of this size)/p(u | not).
+
+    u is N(0, λ + τ²λ²), or N(0, λ).
+    """
+    sizes = SIZES / np.maximum(values.max(axis=1, initial=0.0), TINY)[:, None]
     gains = sizes[:, :, None] * values[:, None]
     # r²/λ · τ²λ/(1 + τ²λ)
     gained = (rotated**2)[:, None] * sizes[:, :, None] / (1.0 + gains) - np.log1p(gains)
@@ -323,8 +336,8 @@ def joint_p_value(model: Model, terms: Sequence[Term]) -> float:
         values = values[values > ROUNDING * values.max(initial=0.0)]
         return chi_square_tail(values, float(np.sum((scale * u) ** 2)), freedom) if len(values) else 1.0
 
-    p_value = p_value_with(own_information, _freedom(model))
-    if p_value < LOOKS_REAL and (held := _in_doubt(model)) is not None:
+    p_value = p_value_with(own_information, freedom_of_noise(model))
+    if p_value < LOOKS_REAL and (held := in_doubt(model)) is not None:
         seen = Against(score, information, posterior.root @ explained.T)
         (variance,), n_parts = sandwiches(model, [blocks], [seen])
         p_value = max(p_value, p_value_with(root @ variance @ root.T, _freedom_of(held, n_parts)))

@@ -16,7 +16,7 @@ from scipy.special import expit
 from vertebra.terms.evidence import Block, basis_of
 from vertebra.terms.model import MANY_COLUMNS, MODEL_COLUMNS, MODEL_DEGREE, ON_THE_WAY, Model, fit_basis, most_columns
 from vertebra.terms.score_test import block_tested
-from vertebra.terms.structure import NOT_REAL, REAL, Substitute
+from vertebra.terms.structure import Substitute
 from vertebra.terms.sums import RowSums
 from vertebra.terms.term import Term, by_order, subsets
 
@@ -27,6 +27,8 @@ CLOSE, MOST_PAIRS = 0.85, 6
 N_ROUNDS = 8
 # Inputs that are compared with each that acts: of more, the first. A round number.
 MOST_INPUTS = 300
+# The log odds of a term before the rows are seen: one in ten is real.
+ODDS = -math.log(9.0)
 # Covariances of functions that are smaller beside the largest are rounding.
 ROUNDING = 1e-9
 
@@ -127,11 +129,10 @@ def _compared(model: Model, i: int, j: int, correlation: float) -> Substitute:
     mine, theirs = (_by_one(terms, i, j, by) for by in (i, j))
     both = {*mine, (j,)}
     stories = [mine, theirs, both, {*both, (min(i, j), max(i, j))}]
-    odds = math.log(REAL / NOT_REAL)
-    log_odds = [_log_evidence(model, story) + odds * (len(story) - len(mine)) for story in stories]
+    log_odds = [_log_evidence(model, story) + ODDS * (len(story) - len(mine)) for story in stories]
     nothing = _log_evidence(model, {t for t in mine if i not in t})
     shares = np.exp(np.array(log_odds) - np.logaddexp.reduce(log_odds))
-    sure = float(expit(odds + float(np.logaddexp.reduce(log_odds)) - nothing))
+    sure = float(expit(ODDS + float(np.logaddexp.reduce(log_odds)) - nothing))
     return Substitute(i, j, correlation, sure, *(float(share) for share in shares))
 
 
@@ -144,7 +145,7 @@ def _together(model: Model, inputs: Sequence[int]) -> float:
     """How sure it is that one of some inputs, which are equal, acts."""
     without = {t for t in model.basis.terms if not set(inputs) & set(t)}
     gain = _log_evidence(model, set(model.basis.terms)) - _log_evidence(model, without)
-    return float(expit(math.log(REAL / NOT_REAL) + gain))
+    return float(expit(ODDS + gain))
 
 
 def _log_evidence(model: Model, terms: set[Term]) -> float:

@@ -6,7 +6,7 @@ gathers what all terms that hold T add there: Π_{i∈T} (φ(x_i) − φ(x⁰_i)
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,13 @@ from vertebra.terms.term import Term, subsets
 CHUNK, ROWS_FOR_THREADS = 4096, 20_000
 # Roots of so many columns are multiplied in groups, by their rows that are not zero.
 MANY_COLUMNS, N_GROUPS = 64, 4
+
+
+# The quantiles that a strength is kept by.
+LEVELS = (0.0025, 0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975, 0.9975)
+
+# Of terms that were chosen near the level of the choice: the quantiles of their strengths, given that they were.
+Chosen = Mapping[Term, Float[np.ndarray, " levels"]]
 
 
 class Part(NamedTuple):
@@ -45,6 +52,7 @@ class SumOfTerms(NamedTuple):
     roots: tuple[Float[np.ndarray, "m1 k"], ...]
     are_draws: tuple[bool, ...] = ()  # output by output; none where all are Gaussian
     joint: Joint | None = None  # how its columns go together over the rows; files of 0.1 have none
+    chosen: tuple[Chosen, ...] = ()  # output by output
 
     @property
     def n_outputs(self) -> int:
@@ -183,6 +191,31 @@ class SumOfTerms(NamedTuple):
         """‖I_T‖₂ of each draw of the coefficients."""
         w = part.lift @ coefficients
         return np.sqrt(np.maximum(np.sum(w * (self.norm(part) @ w), axis=0), 0.0))
+
+    def factors(
+        self, coefficients: Float[np.ndarray, "m1 draws"], output: int
+    ) -> dict[Term, Float[np.ndarray, " draws"]]:
+        """Of terms that were chosen near the level of the choice, what each draw is to be multiplied by.
+
+        The posterior does not know of the choice. The draws keep their order, and have the quantiles given the choice.
+        """
+        found = {}
+        for term, quantiles in (self.chosen[output] if self.chosen else {}).items():
+            strength = self.strengths(self.part(term), coefficients)
+            place = (np.argsort(np.argsort(strength)) + 0.5) / len(strength)
+            found[term] = np.interp(place, LEVELS, quantiles) / np.maximum(strength, 1e-300)
+        return found
+
+    def given_the_choice(
+        self, coefficients: Float[np.ndarray, "m1 draws"], output: int
+    ) -> Float[np.ndarray, "m1 draws"]:
+        """The draws with these factors."""
+        factors = self.factors(coefficients, output)
+        coefficients = coefficients.copy()
+        for block, place in zip(self.basis.blocks, self.basis.slices, strict=True):
+            if block.term in factors:
+                coefficients[place.start + 1 : place.stop + 1] *= factors[block.term]
+        return coefficients
 
 
 def triangular(root: Float[np.ndarray, "m k"]) -> Float[np.ndarray, "m j"]:
