@@ -61,6 +61,7 @@ class At(NamedTuple):
     beyond: Float[np.ndarray, " n"]  # what no row has
     special: Int[np.ndarray, " n"]  # 0; at a missing value 1, at a level never seen 2
     held: Float[np.ndarray, "k n"] | None = None  # all functions, where they are kept
+    level: Int[np.ndarray, " n"] | None = None  # of a category that is read as a number: its codes, for its test
 
     def of(self, places: Int[np.ndarray, " m"], dtype: type = np.float64) -> Float[np.ndarray, "n m"]:
         """Some of the functions."""
@@ -84,7 +85,8 @@ class At(NamedTuple):
 
     def rows(self, part: slice | Int[np.ndarray, " m"]) -> "At":
         numbers = self.smooth[part], self.left[part], self.share[part], self.beyond[part], self.special[part]
-        return At(self.system, *numbers, None if self.held is None else self.held[:, part])
+        held, level = self.held, self.level
+        return At(self.system, *numbers, None if held is None else held[:, part], None if level is None else level[part])
 
     def kept(self) -> "At":
         """The same, with the values of all functions kept: for rows that are asked for many times."""

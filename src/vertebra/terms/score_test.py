@@ -10,7 +10,7 @@ groups, and products that the model lacks, are then not taken for terms.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -19,8 +19,10 @@ from scipy.special import softmax
 from vertebra.terms.chi_squares import TINY, chi_square_tail, chi_square_tails
 from vertebra.terms.evidence import Block, places_of
 from vertebra.terms.functions import SEEN, System, products, usual_families
+from vertebra.terms.level_scores import has_levels, level_score
 from vertebra.terms.model import Model
 from vertebra.terms.sandwich import Against, sandwiches
+from vertebra.terms.sizes import evidences_of, log_bayes_factors, size_of
 from vertebra.terms.structure import Score, Size
 from vertebra.terms.sums import Held, RowSums
 from vertebra.terms.term import Term
@@ -39,13 +41,9 @@ N_JOINT = 4
 WIDTHS = (4, 8, 16, TEST_COLUMNS)
 # Eigenvalues of the information that are smaller beside the largest are rounding.
 ROUNDING = 1e-9
-# Sizes τ² that a Bayes factor averages over, in units of what one can just see, 1/λ, and how many of them.
-SMALLEST, LARGEST, N_SIZES = 1.0, 1e4, 13
 # Up to this p-value a test is made again with the variance that the rows themselves show. Above it nobody takes a term
 # for real.
 LOOKS_REAL = 0.05
-# Sizes of a term that are compared for its limits, and draws of its functions. Round numbers.
-N_STRENGTHS, N_SIZE_DRAWS = 40, 400
 
 
 def score_tests(model: Model, terms: Sequence[Term], *, trusts_noise: bool = False) -> dict[Term, Score]:
@@ -59,14 +57,33 @@ def score_tests(model: Model, terms: Sequence[Term], *, trusts_noise: bool = Fal
     elif len(terms) > MAX_TESTS and len(terms[0]) == 2:
         inputs = sorted({i for term in terms for i in term})
         terms = largest_scores(model, inputs, MAX_TESTS, wanted=terms)
-    blocks = [block_tested(model.rows, term) for term in terms]
-    return dict(zip(terms, _scores(model, blocks, trusts_noise=trusts_noise), strict=True))
+    by_level, rest = _by_level(model, terms)
+    blocks = [block_tested(model.rows, term) for term in rest]
+    found = dict(zip(rest, _scores(model, blocks, trusts_noise=trusts_noise), strict=True))
+    found |= {term: level_score(model, term[0]) for term in by_level}
+    return {term: found[term] for term in terms}
+
+
+def can_be_tested(rows: RowSums, term: Term) -> bool:
+    """Whether a term has a test that holds: an interaction with a category of many levels, read as a number, has none.
+
+    That number is made of y, and so are its products.
+    """
+    return len(term) == 1 or not any(has_levels(rows, i) for i in term)
+
+
+def _by_level(model: Model, terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
+    """The main effects of categories that are read as numbers, which their levels are asked for, and all other terms."""
+    by_level = [t for t in terms if len(t) == 1 and has_levels(model.rows, t[0])]
+    return by_level, [t for t in terms if t not in set(by_level)]
 
 
 def with_sizes(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
     """The tests of terms that are not in the model, with how strong each may be."""
     found = score_tests(model, terms) if terms else {}
-    blocks = [block for t in found if len((block := block_tested(model.rows, t)).index)]
+    by_level, rest = _by_level(model, list(found))
+    found |= {term: level_score(model, term[0], has_size=True) for term in by_level}
+    blocks = [block for t in rest if len((block := block_tested(model.rows, t)).index)]
     seen = _all_given_the_rest(model, blocks)
     variances = [each.information for each in seen]
     if _in_doubt(model) is not None:
@@ -86,29 +103,27 @@ def _size(model: Model, block: Block, seen: Against, variance: Float[np.ndarray,
     inflation = max(float(smooth**2 @ np.diag(variance)) / max(float(smooth**2 @ np.diag(seen.information)), TINY), 1.0)
     information, u = seen.information / inflation, seen.u / inflation
     values, vectors = np.linalg.eigh(smooth[:, None] * information * smooth)
+    gram = model.rows.gram([block], [block]) / model.rows.count
+
+    def strengths(rotated: Float[np.ndarray, "draws m"]) -> Float[np.ndarray, " draws"]:
+        beta = rotated @ (smooth[:, None] * vectors).T
+        return np.sqrt(np.maximum(np.sum(beta @ gram * beta, axis=1), 0.0))
+
     values, rotated = np.maximum(values, 0.0), vectors.T @ (smooth * u)
     largest = max(float(values.max()), TINY)
     # where the likelihood of a size has long fallen: beyond what is seen by many standard errors
     furthest = 2.0 * math.sqrt(float(np.sum((rotated / (values + 0.1 * largest)) ** 2))) + 8.0 / math.sqrt(largest)
-    sizes = (np.arange(N_STRENGTHS) + 0.5) / N_STRENGTHS * furthest
-    shrunk = 1.0 / (values + 1.0 / sizes[:, None] ** 2)
-    log_weight = 0.5 * np.sum(rotated**2 * shrunk - np.log1p(sizes[:, None] ** 2 * values), axis=1)
-    draws = np.random.default_rng(0).standard_normal((N_SIZE_DRAWS, len(values)))
-    share = np.cumsum(softmax(log_weight))
-    chosen = np.searchsorted(share, (np.arange(N_SIZE_DRAWS) + 0.5) / N_SIZE_DRAWS * share[-1])
-    variance = shrunk[chosen]
-    beta = (variance * rotated + np.sqrt(variance) * draws) @ (smooth[:, None] * vectors).T
-    gram = model.rows.gram([block], [block]) / model.rows.count
-    strength = np.sqrt(np.maximum(np.sum(beta @ gram * beta, axis=1), 0.0))
-    lower, upper = np.quantile(strength, [0.025, 0.95])
-    return Size(float(strength.mean()), float(strength.std()), float(lower), float(upper))
+    return size_of(values, rotated, furthest, strengths)
 
 
 def own_score_tests(model: Model, terms: Sequence[Term] | None = None) -> dict[Term, Score]:
-    """The tests of terms of the model, each against the others with their hyper-parameters."""
-    terms = model.basis.terms if terms is None else terms
-    blocks = [block_tested(model.rows, term) for term in terms]
-    return dict(zip(terms, _scores(model, blocks, without_own=True), strict=True))
+    """The tests of those terms of the model that have one, each against the others with their hyper-parameters."""
+    terms = [t for t in (model.basis.terms if terms is None else terms) if can_be_tested(model.rows, t)]
+    by_level, rest = _by_level(model, terms)
+    blocks = [block_tested(model.rows, term) for term in rest]
+    found = dict(zip(rest, _scores(model, blocks, without_own=True), strict=True))
+    found |= {term: level_score(model, term[0]) for term in by_level}
+    return {term: found[term] for term in terms}
 
 
 def _scores(
@@ -207,7 +222,7 @@ def _tested(
         values = np.where(real, values, 0.0)
         rotated = np.where(real, np.einsum("kij,ki->kj", vectors, u), 0.0)
         p_values = chi_square_tails(values, np.sum(rotated**2, axis=1), freedom)
-        factors = _log_bayes_factors(values, rotated)
+        factors = log_bayes_factors(values, rotated)
         for row, k in enumerate(places.tolist()):
             found[k] = Score(float(p_values[row]), float(factors[row]))
     return found
@@ -226,7 +241,7 @@ def _shrunk(model: Model, block: Block, seen: Against) -> Float[np.ndarray, "m m
     smooth = _smoothness(model, block)
     values, vectors = np.linalg.eigh(smooth[:, None] * seen.information * smooth)
     values, rotated = np.maximum(values, 0.0), vectors.T @ (smooth * seen.u)
-    (sizes,), (each,) = _evidences(values[None], rotated[None])
+    (sizes,), (each,) = evidences_of(values[None], rotated[None])
     variance = softmax(each) @ (sizes[:, None] / (1.0 + sizes[:, None] * values))
     scaled = smooth[:, None] * vectors
     return (scaled * variance) @ scaled.T
@@ -271,24 +286,6 @@ def _all_given_the_rest(model: Model, blocks: Sequence[Block]) -> list[Against]:
         information = rows.gram([block], [block]) / variance - explained[place] @ explained[place].T
         found.append(Against(u[place], information, slopes[:, place]))
     return found
-
-
-def _log_bayes_factors(values: Float[np.ndarray, "n k"], rotated: Float[np.ndarray, "n k"]) -> Float[np.ndarray, " n"]:
-    """log p(u | T is there)/p(u | not), its size τ² averaged over sizes from what one can just see upwards."""
-    _, each = _evidences(values, rotated)
-    highest = each.max(axis=1)
-    return highest + np.log(np.mean(np.exp(each - highest[:, None]), axis=1))
-
-
-def _evidences(
-    values: Float[np.ndarray, "n k"], rotated: Float[np.ndarray, "n k"]
-) -> tuple[Float[np.ndarray, "n sizes"], Float[np.ndarray, "n sizes"]]:
-    """Sizes τ², and log p(u | T is there, of this size)/p(u | not): u ~ N(0, λ) or N(0, λ + τ²λ²)."""
-    sizes = np.geomspace(SMALLEST, LARGEST, N_SIZES) / np.maximum(values.max(axis=1, initial=0.0), TINY)[:, None]
-    gains = sizes[:, :, None] * values[:, None]
-    # r²/λ · τ²λ/(1 + τ²λ)
-    gained = (rotated**2)[:, None] * sizes[:, :, None] / (1.0 + gains) - np.log1p(gains)
-    return sizes, 0.5 * np.sum(gained, axis=2)
 
 
 def joint_p_value(model: Model, terms: Sequence[Term]) -> float:
