@@ -1,4 +1,4 @@
-"""Categories of many levels that do nothing, and one that acts: how often are they, and pairs with them, taken for real?
+"""Categories of many levels that do nothing, and one that acts: are they, and pairs with them, taken for real?
 
     python experiments/levels.py            # 200 tables of each kind; resumes where it stopped
     python experiments/levels.py --quick    # 3 tables of each kind: results/levels-quick.csv

@@ -6,8 +6,7 @@ missing values from the rest; and one, of which rows say nothing, grows where no
 the values of a discrete number. A product of functions of the inputs of a term T has mean zero along each of them:
 under the product of the marginals it lies in I_T alone.
 
-Each function carries what its prior needs: `cost`, its degree; `offset`, the log of its prior variance beside the
-others of its family.
+Each function has what its prior needs: `cost`, its degree; `offset`, the log of its prior variance in its family.
 """
 
 import functools
@@ -85,8 +84,9 @@ class At(NamedTuple):
 
     def rows(self, part: slice | Int[np.ndarray, " m"]) -> "At":
         numbers = self.smooth[part], self.left[part], self.share[part], self.beyond[part], self.special[part]
-        held, level = self.held, self.level
-        return At(self.system, *numbers, None if held is None else held[:, part], None if level is None else level[part])
+        return At(
+            self.system, *numbers, *(None if each is None else each[..., part] for each in (self.held, self.level))
+        )
 
     def kept(self) -> "At":
         """The same, with the values of all functions kept: for rows that are asked for many times."""

@@ -74,6 +74,7 @@ def level_score(model: Model, i: int, *, has_size: bool = False) -> Score:
         away = np.zeros(len(rows))
         usual, tail = _of_groups(level, group, rest.score, gain)
     p_value = centred_tail(*tail, float(gain @ (total**2 - usual - away)))
+    p_value = min(p_value, 1.0) if p_value >= 0.0 else 1.0
     # the variance of a level's sum, drawn to what all rows say
     variance = (rows * usual + ROWS_OF_PRIOR * noise * weight) / (rows + ROWS_OF_PRIOR)
     left = np.maximum(1.0 - rest.taken / np.maximum(weight, TINY), 1e-6)
@@ -129,7 +130,9 @@ def _without(model: Model, held: Held, i: int, level: Int[np.ndarray, " n"], n_l
     return _Rest(score, own, np.sum((sums @ root) ** 2, axis=1) + weight**2 / model.rows.total)
 
 
-def _dependent(held: Held, level: Int[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"] | None:
+def _dependent(
+    held: Held, level: Int[np.ndarray, " n"], score: Float[np.ndarray, " n"]
+) -> Int[np.ndarray, " n"] | None:
     """The groups of rows that may depend on each other: those given; of weights that are no counts, equal rows.
 
     One row of much weight is then some equal parts, whose products say nothing.

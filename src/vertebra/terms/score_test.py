@@ -10,7 +10,7 @@ groups, and products that the model lacks, are then not taken for terms.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -73,7 +73,7 @@ def can_be_tested(rows: RowSums, term: Term) -> bool:
 
 
 def _by_level(model: Model, terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
-    """The main effects of categories that are read as numbers, which their levels are asked for, and all other terms."""
+    """The main effects of categories that are read as numbers, whose levels are tested, and all other terms."""
     by_level = [t for t in terms if len(t) == 1 and has_levels(model.rows, t[0])]
     return by_level, [t for t in terms if t not in set(by_level)]
 
