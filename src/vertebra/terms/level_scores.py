@@ -30,6 +30,8 @@ from vertebra.terms.sums import Held, RowSums
 USUAL_ROWS = 10.0
 # Levels' variances are drawn to the common one as if by so many rows. A round number.
 ROWS_OF_PRIOR = 4.0
+# A level's pairs are those of one row, and rounding, if they vary by less beside its rows.
+ROUNDING = 1e-9
 
 
 class _Rest(NamedTuple):
@@ -151,9 +153,10 @@ def _of_rows(level, score, k, gain) -> tuple[Float[np.ndarray, " levels"], _Tail
     """
     square, fourth, sixth = (np.bincount(level, k * (score / k) ** m, len(gain)) for m in (2, 4, 6))
     # 2 Σ_{i≠j} s²s² and 8 Σ_{i≠j≠k} s²s²s²: of n signs only pairs and triples of different ones have a mean
-    variance = 2.0 * gain**2 * (square**2 - fourth)
+    pairs = square**2 - fourth
+    variance = 2.0 * gain**2 * pairs
     third = 8.0 * gain**3 * np.maximum(square**3 - 3.0 * square * fourth + 2.0 * sixth, 0.0)
-    there = variance > 1e-12 * variance.max(initial=TINY)
+    there = pairs > ROUNDING * square**2
     variance, third = variance[there], third[there]
     # two rows have no skewness: nearly a normal variable, a χ² of a thousandth of its sd
     a = np.maximum(0.25 * third / variance, 1e-3 * np.sqrt(variance))
