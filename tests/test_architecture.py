@@ -24,8 +24,8 @@ STOREYS = {
     " working_responses predictive",
     "inference": "objective conjugate rows training arguments density laplace draws settings outcome run fitting",
     "terms": "term polynomials families functions ascent evidence dependence sums structure model sandwich chi_squares"
-    " score_test triples choice jumps search linear copula joint sum_of_terms components splits block shapes latents"
-    " roughness chosen revision all_rows overconfidence together substitutes additive group_lasso",
+    " sizes level_scores score_test triples choice jumps search linear copula joint sum_of_terms components splits"
+    " block shapes latents roughness chosen revision all_rows overconfidence together substitutes additive group_lasso",
     "effects": "words notebook grid effect pieces regression members decomposition made_of ensemble posterior",
     "models": "settings capacity transform target rows conformal reading searched scores findings left_over diagnostics"
     " dependence levels calibration remainder shares noise_choice evaluation refits flexible networks beside model"

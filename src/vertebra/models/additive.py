@@ -173,6 +173,7 @@ class AdditiveFit:
             noise.of(searched.y, rows.weight),
             rows.weight,
             n_levels=searched.n_levels,
+            codes=searched.codes(self.read.n_categories),
             rng=np.random.default_rng(self.seed),
             clusters=self.given,
             within=within,

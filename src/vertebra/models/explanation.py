@@ -50,6 +50,8 @@ def effects(
     check_level(level)
     unit, latent = model.target.unit(output), latent_of(model, output)
     real = probabilities(model.sought.structures[latent])
+    # an interaction without a test, as with a category of many levels, may predict: nobody knows whether it is real
+    untested = math.nan if real else 0.0
     if (remainder := model.posterior.remainder) is not None:
         real[remainder.everything] = float(remainder.probability[latent])
     tails = [50.0 * (1.0 - level), 50.0 * (1.0 + level)]
@@ -72,7 +74,7 @@ def effects(
                     "lower": float(low),
                     "upper": float(high),
                     "sobol": float(share.mean()),
-                    "probability": real.get(term, 0.0),
+                    "probability": real.get(term, untested if len(term) > 1 else 0.0),
                     **shares,
                     "group": named,
                 }

@@ -73,6 +73,11 @@ class Read(NamedTuple):
         """The levels of every input; numbers have none."""
         return [len(column.levels) for column in self.schema.columns]
 
+    @property
+    def n_categories(self) -> list[int]:
+        """The levels of every category; what has an order has none."""
+        return [len(c.levels) if c.kind in ("category", "boolean") else 0 for c in self.schema.columns]
+
     def finish(self) -> None:
         """A fit that is done needs no checkpoint."""
         if self.stream is not None and self.stream.training.checkpoint is not None:
@@ -287,7 +292,7 @@ class Encoded(NamedTuple):
 def encoded(read: Read, targets: Targets, seed: int, *, most_levels: int, fill: bool) -> Encoded:
     """The rows with categories of more levels as numbers, and with `fill` gaps as well."""
     columns = read.schema.columns
-    n_levels = [len(c.levels) if c.kind in ("category", "boolean") else 0 for c in columns]
+    n_levels = read.n_categories
     is_ordered = [c.kind == "ordered" for c in columns]
     rows, stream = read.rows, read.stream
     if stream is None:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from vertebra.models.reading import MOST_CODES, Encoded, Targets
 from vertebra.models.rows import Rows
-from vertebra.tables.encoding import encode
+from vertebra.tables.encoding import encode, places
 from vertebra.terms.sums import Everything
 
 
@@ -24,6 +24,11 @@ class Searched(NamedTuple):
     @property
     def weight(self) -> Float[np.ndarray, " n"]:
         return self.rows.weight
+
+    def codes(self, n_levels: Sequence[int]) -> dict[int, Int[np.ndarray, " n"]]:
+        """The levels of categories that are read as numbers, missing last; `n_levels` are those of all categories."""
+        read = zip(n_levels, self.n_levels, strict=True)
+        return {i: places(self.rows.matrix[:, i], n) for i, (n, left) in enumerate(read) if n and not left}
 
     def for_networks(self, targets: Targets, seed: int) -> Encoded:
         """The rows as networks read them: categories of few levels as codes, others as numbers, and no gaps."""

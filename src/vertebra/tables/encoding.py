@@ -1,8 +1,9 @@
 """Categories as numbers: what stands for a level is the shrunken mean of the target in it.
 
 A network reads numbers, and a basis of functions has no room for a column per level of a category with thousands. The
-mean that stands for a row's level is worked out from other rows (cross-fitting), so that a category that says nothing
-about the target does not seem to.
+mean that stands for a row's level is worked out from other rows (cross-fitting), so that no row is predicted by itself.
+That makes it no column to test: what stands for row i has y_j in it, and what stands for row j has y_i. So tests ask the
+levels themselves (`terms.level_scores`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,7 +65,7 @@ class CrossFitted(NamedTuple):
     def __call__(self, matrix: Float[np.ndarray, "n p"], folds: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n p"]:
         x = self.encoding(matrix)
         for i, table in self.tables.items():
-            x[:, i] = table[folds, _places(matrix[:, i], table.shape[1] - 1)]
+            x[:, i] = table[folds, places(matrix[:, i], table.shape[1] - 1)]
         return x
 
 
@@ -106,7 +107,7 @@ def levels_left(n_levels: Sequence[int], most_levels: int) -> list[int]:
 def tally(column, target, weight, folds, n_levels: int) -> Tally:
     """The tally of some rows; tallies of others are added to it part by part."""
     shape = N_FOLDS, n_levels + 1
-    home = folds * shape[1] + _places(column, n_levels)
+    home = folds * shape[1] + places(column, n_levels)
     counts, sums = (np.bincount(home, each, shape[0] * shape[1]).reshape(shape) for each in (weight, weight * target))
     return Tally(counts, sums, np.bincount(folds, weight * target**2, N_FOLDS))
 
@@ -130,7 +131,7 @@ def cross_fit(
     return CrossFitted(Encoding(tuple(tables), gaps, tuple(bool(o) for o in is_ordered)), folded)
 
 
-def _places(column, n_levels: int):
+def places(column, n_levels: int):
     """The place of each row's level; that of missing, and of levels that no row with a target has, is the last."""
     return np.where(np.isnan(column) | (column < 0), n_levels, column).astype(int)
 

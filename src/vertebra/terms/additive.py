@@ -6,7 +6,7 @@ Where the noise is not Gaussian, the same on the working response of iterated re
 
 import enum
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from vertebra.terms.functions import System, system_of
 from vertebra.terms.joint import Joint, gram_of, shrunk
 from vertebra.terms.latents import (
     MAX_EXACT,
+    NO_LEVELS,
     Data,
     Fit,
     at_rows,
@@ -114,6 +115,7 @@ class _Task(NamedTuple):
     report: Callable[[str], None]
     groups: Int[np.ndarray, " n"] | None  # of rows that may depend on each other
     order: Float[np.ndarray, " n"] | None  # in which they follow each other
+    levels: Mapping[int, Int[np.ndarray, " n"]] = NO_LEVELS  # of categories that are read as numbers
     is_sample: bool = False  # whether there are more rows, to which what is found is fitted
 
     @property
@@ -125,6 +127,7 @@ class _Task(NamedTuple):
         table: Any = dict(
             degree=self.degree, idle=self.idle, are_tabulated=bool(self.shapes), groups=numbered(self.groups)
         )
+        table["levels"] = self.levels
         return data_of(self.x, self.weight, self.n_levels, self.working, **table)
 
 
@@ -146,6 +149,7 @@ def fit_additive(
     shapes: Shapes = NO_SHAPES,
     groups: Int[np.ndarray, " n"] | None = None,
     order: Float[np.ndarray, " n"] | None = None,
+    codes: Mapping[int, Int[np.ndarray, " n"]] = NO_LEVELS,
 ) -> Additive:
     """Finds the terms and fits them. Each latent function has its own tests, smoothness and noise; they share terms.
 
@@ -154,7 +158,8 @@ def fit_additive(
     more terms are sought. With `calibrate`, a fit with much freedom for its rows is widened by what it missed rows by
     that it had not seen. Where the rows are a sample, `everything` is all of them: terms are sought in the sample and
     fitted to all. With `shapes`, f rises or falls with some inputs. Rows of one of the `groups` may depend on each
-    other; so may rows that follow each other in `order`, a time. Unless it `describes` itself, `described` does so.
+    other; so may rows that follow each other in `order`, a time. `codes` are the levels of categories whose columns are
+    numbers that stand for these: they are tested by them. Unless it `describes` itself, `described` does so.
     """
     groups = stretches(order) if groups is None and order is not None else groups
     levels = [0] * x.shape[1] if n_levels is None else n_levels
@@ -165,7 +170,7 @@ def fit_additive(
     if mains is Mains.LINES:
         clusters = [(i,) for i in range(x.shape[1]) if i not in idle]
     asked = Asked(None if clusters is None else subsets(clusters), within, enough=enough, sizes=calibrate)
-    all_of_them = _Task(x, weight, levels, working, mains, asked, idle, 0, shapes, report, groups, order)
+    all_of_them = _Task(x, weight, levels, working, mains, asked, idle, 0, shapes, report, groups, order, codes)
     task, everything = _sampled(all_of_them, everything, rng)
     data = _with_dependence(task, task.data())
     data, structures, fit, rows = _searched_and_fitted(task, data)
@@ -242,6 +247,7 @@ def _refit(task: _Task, rng: np.random.Generator) -> Refit:
         rows = task.x[kept], task.working.of(task.working.y[kept], weight), weight  # type: ignore[attr-defined]
         depend = (("groups", task.groups), ("order", task.order))
         told: Any = {name: each[kept] for name, each in depend if each is not None}
+        told["codes"] = {i: each[kept] for i, each in task.levels.items()}
         part = fit_additive(*rows, **settings, **told)
         return part.terms, part.noise
 
@@ -261,6 +267,7 @@ def _sampled(task: _Task, everything: Everything | None, rng: np.random.Generato
         some = np.sort(rng.choice(len(x), ROWS_SEARCHED, replace=False))
         everything = HeldTable(x, targets, weight) if everything is None else everything
         task = task._replace(x=x[some], weight=weight[some], working=working.of(targets[some], weight[some]))
+        task = task._replace(levels={i: each[some] for i, each in task.levels.items()})
     more = 0 if everything is None else more_degrees(everything.n_rows)
     return task._replace(more=more, is_sample=everything is not None), everything
 

@@ -35,6 +35,11 @@ def chi_square_tails(
     return result
 
 
+def centred_tail(a: Float[np.ndarray, " k"], d: Float[np.ndarray, " k"], x: float) -> float:
+    """P(Σ_k a_k (χ²_{d_k} − d_k) > x), the a_k above 0; of no variable at all 1."""
+    return float(_tails(a[None], d, x + float(a @ d))[0]) if len(a) else 1.0
+
+
 def _tails(a: Float[np.ndarray, "n k"], d: Float[np.ndarray, " k"], x: float) -> Float[np.ndarray, " n"]:
     """P(Σ a_k χ²_{d_k} > x) from K(z) = −½ Σ d log(1 − 2az) and its saddlepoint, K′(z) = x."""
     top = 0.5 / a.max(axis=1)

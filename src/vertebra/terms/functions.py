@@ -6,8 +6,7 @@ missing values from the rest; and one, of which rows say nothing, grows where no
 the values of a discrete number. A product of functions of the inputs of a term T has mean zero along each of them:
 under the product of the marginals it lies in I_T alone.
 
-Each function carries what its prior needs: `cost`, its degree; `offset`, the log of its prior variance beside the
-others of its family.
+Each function has what its prior needs: `cost`, its degree; `offset`, the log of its prior variance in its family.
 """
 
 import functools
@@ -61,6 +60,7 @@ class At(NamedTuple):
     beyond: Float[np.ndarray, " n"]  # what no row has
     special: Int[np.ndarray, " n"]  # 0; at a missing value 1, at a level never seen 2
     held: Float[np.ndarray, "k n"] | None = None  # all functions, where they are kept
+    level: Int[np.ndarray, " n"] | None = None  # of a category that is read as a number: its codes, for its test
 
     def of(self, places: Int[np.ndarray, " m"], dtype: type = np.float64) -> Float[np.ndarray, "n m"]:
         """Some of the functions."""
@@ -84,7 +84,9 @@ class At(NamedTuple):
 
     def rows(self, part: slice | Int[np.ndarray, " m"]) -> "At":
         numbers = self.smooth[part], self.left[part], self.share[part], self.beyond[part], self.special[part]
-        return At(self.system, *numbers, None if self.held is None else self.held[:, part])
+        return At(
+            self.system, *numbers, *(None if each is None else each[..., part] for each in (self.held, self.level))
+        )
 
     def kept(self) -> "At":
         """The same, with the values of all functions kept: for rows that are asked for many times."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,8 @@ FEWEST_OF_CLASS = 100
 # The most values of functions at rows that are kept: a quarter of a GiB. Of more, those asked for are worked out.
 MOST_KEPT = 2**25
 
+# Levels of no category.
+NO_LEVELS: Mapping[int, Int[np.ndarray, " n"]] = MappingProxyType({})
 Moments = tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]
 
 
@@ -128,13 +131,18 @@ def data_of(
     idle: Collection[int] = (),
     are_tabulated: bool = False,
     groups: Int[np.ndarray, " n"] | None = None,
+    levels: Mapping[int, Int[np.ndarray, " n"]] = NO_LEVELS,
 ) -> Data:
-    """Rows with the functions of every input; one that is `idle` has none, as if it did not vary."""
+    """Rows with the functions of every input; one that is `idle` has none, as if it did not vary.
+
+    `levels` are those of categories that are read as numbers.
+    """
     systems = tuple(
         system_of(np.zeros(len(x)) if i in idle else column, weight, n, degree=degree, is_tabulated=are_tabulated)
         for i, (column, n) in enumerate(zip(x.T, n_levels, strict=True))
     )
     values = [system.at(column) for system, column in zip(systems, x.T, strict=True)]
+    values = [each._replace(level=levels.get(i)) for i, each in enumerate(values)]
     if _are_few(systems, len(x)):
         values = [each.kept() for each in values]
     return Data(systems, values, working, {}, {}, groups)

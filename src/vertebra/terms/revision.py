@@ -142,10 +142,11 @@ def all_tested(
                 tests |= {} if enough() else with_sizes(model, others)
             tests = tests | own_score_tests(model, [t for t in fit.basis.terms if t not in tests])
             if not data.is_gaussian:
-                weak = [t for t in fit.basis.terms if tests[t].p_value > SEEN_AGAIN]
+                weak = [t for t in fit.basis.terms if t in tests and tests[t].p_value > SEEN_AGAIN]
                 tests |= _tests_without(data, k, fit, weak)
             level = {order: FALSE_PAIR / max(n, 1) for order, n in structure.n_candidates.items()}
-            here = [t for t in fit.basis.terms if t in structure.terms or tests[t].p_value < level.get(len(t), 0.0)]
+            seen = {t for t, test in tests.items() if test.p_value < level.get(len(t), 0.0)}
+            here = [t for t in fit.basis.terms if t in structure.terms or t in seen]
             structure = structure._replace(terms=tuple(here), tests=tests)
         result.append(structure)
     return tuple(result)

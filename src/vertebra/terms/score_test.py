@@ -15,14 +15,16 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 from vertebra.terms.chi_squares import TINY, chi_square_tail, chi_square_tails
 from vertebra.terms.evidence import Block, places_of
 from vertebra.terms.functions import SEEN, System, products, usual_families
+from vertebra.terms.level_scores import has_levels, level_score
 from vertebra.terms.model import Model
 from vertebra.terms.sandwich import Against, sandwiches
-from vertebra.terms.structure import SIZES, Score, Size
+from vertebra.terms.sizes import draws_of, evidences_of, log_bayes_factor, size_of
+from vertebra.terms.structure import Score
 from vertebra.terms.sums import Held, RowSums
 from vertebra.terms.term import Term
 
@@ -43,8 +45,6 @@ ROUNDING = 1e-9
 # Up to this p-value a test is made again with the variance that the rows themselves show. Above it nobody takes a term
 # for real.
 LOOKS_REAL = 0.05
-# Sizes of a term that are compared for its limits, and draws of its functions. Round numbers.
-N_STRENGTHS, N_SIZE_DRAWS = 40, 400
 
 
 def score_tests(model: Model, terms: Sequence[Term], *, trusts_noise: bool = False) -> dict[Term, Score]:
@@ -58,14 +58,33 @@ def score_tests(model: Model, terms: Sequence[Term], *, trusts_noise: bool = Fal
     elif len(terms) > MAX_TESTS and len(terms[0]) == 2:
         inputs = sorted({i for term in terms for i in term})
         terms = largest_scores(model, inputs, MAX_TESTS, wanted=terms)
-    blocks = [block_tested(model.rows, term) for term in terms]
-    return dict(zip(terms, _scores(model, blocks, trusts_noise=trusts_noise), strict=True))
+    by_level, rest = _by_level(model, terms)
+    blocks = [block_tested(model.rows, term) for term in rest]
+    found = dict(zip(rest, _scores(model, blocks, trusts_noise=trusts_noise), strict=True))
+    found |= {term: level_score(model, term[0]) for term in by_level}
+    return {term: found[term] for term in terms}
+
+
+def can_be_tested(rows: RowSums, term: Term) -> bool:
+    """Whether a term has a test that holds: an interaction with a category of many levels, read as a number, has none.
+
+    That number is made of y, and so are its products.
+    """
+    return len(term) == 1 or not any(has_levels(rows, i) for i in term)
+
+
+def _by_level(model: Model, terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:
+    """The main effects of categories that are read as numbers, whose levels are tested, and all other terms."""
+    by_level = [t for t in terms if len(t) == 1 and has_levels(model.rows, t[0])]
+    return by_level, [t for t in terms if t not in set(by_level)]
 
 
 def with_sizes(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
     """The tests of terms that are not in the model, with how strong each may be."""
     found = score_tests(model, terms) if terms else {}
-    blocks = [block_tested(model.rows, t) for t in found]
+    by_level, rest = _by_level(model, list(found))
+    found |= {term: level_score(model, term[0], has_size=True) for term in by_level}
+    blocks = [block_tested(model.rows, t) for t in rest]
     # a term of gaps alone says nothing of how its inputs go together
     blocks = [block for block in blocks if not np.all(of_gaps(model.rows.systems, block))]
     seen = _all_given_the_rest(model, blocks)
@@ -73,9 +92,7 @@ def with_sizes(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
     if in_doubt(model) is not None:
         variances, _ = sandwiches(model, [[block] for block in blocks], seen)
     for block, each, variance in zip(blocks, seen, variances, strict=True):
-        strength = strengths_of(turned(model, block, each, variance))
-        limits = (float(each) for each in np.quantile(strength, [0.025, 0.95]))
-        size = Size(float(strength.mean()), float(strength.std()), *limits)
+        size = size_of(strengths_of(turned(model, block, each, variance)))
         found[block.term] = found[block.term]._replace(size=size)
     return found
 
@@ -110,31 +127,23 @@ def turned(model: Model, block: Block, seen: Against, variance: Float[np.ndarray
 def strengths_of(
     seen: Turned, chance: Callable[[np.ndarray], np.ndarray] = np.ones_like
 ) -> Float[np.ndarray, " draws"]:
-    """Draws of the sd of f_T = Cβ given u ~ N(Λβ, Λ), β ~ N(0, τ²W), every size τ as likely as another beforehand.
-
-    A prior that is flat in a strength makes its upper limit hold where nothing was seen. `chance` is that of being
-    looked at, by size: the likelihood of a term that was chosen is over that.
-    """
+    """Draws of the sd of f_T = Cβ given its score; `chance` is that of being looked at, by size."""
     values, rotated, back, gram = seen
     largest = max(float(values.max()), TINY)
     # where the likelihood of a size has long fallen: beyond what is seen by many standard errors
     furthest = 2.0 * math.sqrt(float(np.sum((rotated / (values + 0.1 * largest)) ** 2))) + 8.0 / math.sqrt(largest)
-    sizes = (np.arange(N_STRENGTHS) + 0.5) / N_STRENGTHS * furthest
-    shrunk = 1.0 / (values + 1.0 / sizes[:, None] ** 2)
-    log_weight = 0.5 * np.sum(rotated**2 * shrunk - np.log1p(sizes[:, None] ** 2 * values), axis=1)
-    draws = np.random.default_rng(0).standard_normal((N_SIZE_DRAWS, len(values)))
-    share = np.cumsum(softmax(log_weight - np.log(chance(sizes))))
-    chosen = np.searchsorted(share, (np.arange(N_SIZE_DRAWS) + 0.5) / N_SIZE_DRAWS * share[-1])
-    variance = shrunk[chosen]
-    beta = (variance * rotated + np.sqrt(variance) * draws) @ back.T
+    beta = draws_of(values, rotated, furthest, chance) @ back.T
     return np.sqrt(np.maximum(np.sum(beta @ gram * beta, axis=1), 0.0))
 
 
 def own_score_tests(model: Model, terms: Sequence[Term] | None = None) -> dict[Term, Score]:
-    """The tests of terms of the model, each against the others with their hyper-parameters."""
-    terms = model.basis.terms if terms is None else terms
-    blocks = [block_tested(model.rows, term) for term in terms]
-    return dict(zip(terms, _scores(model, blocks, without_own=True), strict=True))
+    """The tests of those terms of the model that have one, each against the others with their hyper-parameters."""
+    terms = [t for t in (model.basis.terms if terms is None else terms) if can_be_tested(model.rows, t)]
+    by_level, rest = _by_level(model, terms)
+    blocks = [block_tested(model.rows, term) for term in rest]
+    found = dict(zip(rest, _scores(model, blocks, without_own=True), strict=True))
+    found |= {term: level_score(model, term[0]) for term in by_level}
+    return {term: found[term] for term in terms}
 
 
 def _scores(
@@ -233,10 +242,9 @@ def _tested(
         values = np.where(real, values, 0.0)
         rotated = np.where(real, np.einsum("kij,ki->kj", vectors, u), 0.0)
         p_values = chi_square_tails(values, np.sum(rotated**2, axis=1), freedom)
-        _, by_size = _evidences(values, rotated)
-        factors = logsumexp(by_size, axis=1) - math.log(len(SIZES))
+        _, by_size = evidences_of(values, rotated)
         for row, k in enumerate(places.tolist()):
-            found[k] = Score(float(p_values[row]), float(factors[row]), by_size=tuple(by_size[row].tolist()))
+            found[k] = Score(float(p_values[row]), log_bayes_factor(by_size[row]), by_size=tuple(by_size[row].tolist()))
     return found
 
 
@@ -253,7 +261,7 @@ def _shrunk(model: Model, block: Block, seen: Against) -> Float[np.ndarray, "m m
     smooth = _smoothness(model, block)
     values, vectors = np.linalg.eigh(smooth[:, None] * seen.information * smooth)
     values, rotated = np.maximum(values, 0.0), vectors.T @ (smooth * seen.u)
-    (sizes,), (each,) = _evidences(values[None], rotated[None])
+    (sizes,), (each,) = evidences_of(values[None], rotated[None])
     variance = softmax(each) @ (sizes[:, None] / (1.0 + sizes[:, None] * values))
     scaled = smooth[:, None] * vectors
     return (scaled * variance) @ scaled.T
@@ -298,20 +306,6 @@ def _all_given_the_rest(model: Model, blocks: Sequence[Block]) -> list[Against]:
         information = rows.gram([block], [block]) / variance - explained[place] @ explained[place].T
         found.append(Against(u[place], information, slopes[:, place]))
     return found
-
-
-def _evidences(
-    values: Float[np.ndarray, "n k"], rotated: Float[np.ndarray, "n k"]
-) -> tuple[Float[np.ndarray, "n sizes"], Float[np.ndarray, "n sizes"]]:
-    """Sizes τ², in units of what one can just see, 1/λ, and log p(u | T is there, of this size)/p(u | not).
-
-    u is N(0, λ + τ²λ²), or N(0, λ).
-    """
-    sizes = SIZES / np.maximum(values.max(axis=1, initial=0.0), TINY)[:, None]
-    gains = sizes[:, :, None] * values[:, None]
-    # r²/λ · τ²λ/(1 + τ²λ)
-    gained = (rotated**2)[:, None] * sizes[:, :, None] / (1.0 + gains) - np.log1p(gains)
-    return sizes, 0.5 * np.sum(gained, axis=2)
 
 
 def joint_p_value(model: Model, terms: Sequence[Term]) -> float:

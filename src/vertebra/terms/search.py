@@ -11,7 +11,15 @@ from vertebra.terms.choice import choose
 from vertebra.terms.evidence import MAX_COLUMNS
 from vertebra.terms.model import Model, model_of, with_room
 from vertebra.terms.sandwich import MOST_LEVERAGE
-from vertebra.terms.score_test import MAX_TESTS, joint_p_value, largest_scores, own_score_tests, score_tests, with_sizes
+from vertebra.terms.score_test import (
+    MAX_TESTS,
+    can_be_tested,
+    joint_p_value,
+    largest_scores,
+    own_score_tests,
+    score_tests,
+    with_sizes,
+)
 from vertebra.terms.structure import Score, Structure
 from vertebra.terms.sums import Held, RowSums
 from vertebra.terms.term import Term, maximal, subsets
@@ -205,16 +213,19 @@ def _with_mains_and_pairs(model: Model, alive: Sequence[int], tests: Tests, aske
     pairs, counts = _pairs(model, alive, active, asked.within)
     shares = [asked.level(FALSE_PAIR * share, n) for share, n in zip(HEREDITY, counts, strict=True)]
     of_pair = {pair: shares[2 - len(active & set(pair))] for pair in pairs}
-    model = _add_while(model, pairs, tests, of_pair.__getitem__, asked)
+    # those whose tests do not hold are for what predicts
+    tested = [pair for pair in pairs if can_be_tested(rows, pair)]
+    model = _add_while(model, tested, tests, of_pair.__getitem__, asked)
     # A term that stood for one that came after it goes again.
     model = _drop_explained(model, lambda t: of_pair.get(t, of_main), {*asked.base, *stay})
-    model = _add_together(model, pairs, tests, asked)
+    model = _add_together(model, tested, tests, asked)
     return _add_what_predicts(model, pairs, of_pair.__getitem__, asked)
 
 
 def _with_triples(model: Model, triples: Sequence[Term], tests: Tests, asked: Asked) -> Model:
     """The model with three-way terms: those of triangles of pairs, and, where all can be looked at, any other."""
-    triangles = _triangles({term for term in model.basis.terms if len(term) == 2})[:MAX_TRIANGLES]
+    pairs = {term for term in model.basis.terms if len(term) == 2 and can_be_tested(model.rows, term)}
+    triangles, triples = _triangles(pairs)[:MAX_TRIANGLES], [t for t in triples if can_be_tested(model.rows, t)]
     found = score_tests(model, triangles)
     tests.update(found)
     by_p = sorted(triangles, key=lambda t: found[t].p_value)

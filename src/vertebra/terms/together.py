@@ -16,7 +16,7 @@ from vertebra.terms.choice import choose
 from vertebra.terms.evidence import basis_of
 from vertebra.terms.latents import Data, Fit, most_together, reweighted
 from vertebra.terms.model import Model, model_of
-from vertebra.terms.score_test import own_score_tests, score_tests
+from vertebra.terms.score_test import can_be_tested, own_score_tests, score_tests
 from vertebra.terms.search import FALSE_MAIN, FALSE_PAIR, MAX_PAIRS, Asked
 from vertebra.terms.structure import Score, Structure
 from vertebra.terms.term import Term, by_order, subsets
@@ -83,7 +83,7 @@ def _seen(models: Sequence[Model | None], terms: Sequence[Term], level: float, t
     each = []
     for model, own in zip(models, tests, strict=True):
         found = {} if model is None else score_tests(model, terms)
-        own.update(found)
+        own.update({t: test for t, test in found.items() if can_be_tested(model.rows, t)} if model else {})
         each.append([found[t].p_value if t in found else 1.0 for t in terms])
     p = combined(np.array(each))
     order = np.argsort(p, kind="stable")
