@@ -44,7 +44,7 @@ DIAMONDS = next((place for place in PLACES if place.exists()), pathlib.Path("sha
 N_HALF, N_HALVES, SPLIT, STRONGEST = 6000, 5, 3, 10
 BIAS = ("main_0", "main_1", "pair", "true_main_0", "true_main_1", "true_pair", "sd_f")
 # Of near copies: how strong the curve is, and the probability from which a story is said to be possible.
-CURVE, UNDECIDED, COPY_RHOS, COPY_SEEDS = 0.5, 0.05, (0.9, 0.95, 0.99), range(400, 460)
+CURVE, UNDECIDED, COPY_RHOS, COPY_SEEDS = 0.5, 0.05, (0.9, 0.95, 0.99), range(400, 440)
 COPIES = (
     "curve_together",
     "curve_right",
@@ -53,6 +53,7 @@ COPIES = (
     "product",
     "product_listed",
     "product_said",
+    "product_possible",
     "false_inputs",
 )
 # A story is stated to be so probable; and whether which of the two was right, of those bins.
@@ -284,8 +285,9 @@ def copies(task: Copies) -> dict[str, float]:
         "product_together": np.nan if pair is None else pair.together,
         "product": np.nan if pair is None else pair.product,
         "product_listed": float(is_listed),
-        # what a reader is told without asking: that they act together, or that they may
-        "product_said": float(is_listed or (bool(named) and pair is not None and pair.product > UNDECIDED)),
+        # what a reader is told without asking: that they act together, or that data hardly say what they do
+        "product_said": float(is_listed or bool(named)),
+        "product_possible": float(is_listed or (bool(named) and pair is not None and pair.product > UNDECIDED)),
         "false_inputs": len(false),
     }
 

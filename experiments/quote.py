@@ -173,12 +173,12 @@ def copies() -> list[str]:
         "product_together": "one of x2, x3 acts",
         "product": "as a product (true)",
     }
-    ends = ["product_listed", "product_said", "false_inputs"]
+    ends = ["product_listed", "product_said", "product_possible", "false_inputs"]
     mean, body = rows.groupby("rho")[[*names, *ends]].mean(), []
     for rho, own in mean.iterrows():
-        shares = [f"{100.0 * own[name]:.0f} %" for name in ends[:2]]
+        shares = [f"{100.0 * own[name]:.0f} %" for name in ends[:3]]
         body.append([f"{rho:g}", *(f"{own[name]:.2f}" for name in names), *shares, f"{own['false_inputs']:.2f}"])
-    heads = ["fits that list it", "that list it or warn of it", "false inputs a fit"]
+    heads = ["fits that list it", "that list it or warn of it", "so with 0.05 or more", "false inputs a fit"]
     return table(["correlation", *names.values(), *heads], body)
 
 
