@@ -48,8 +48,8 @@ print(model.diagnostics_)
 #
 # ## Is it any good?
 #
-# Before effects, accuracy: a model that predicts nothing has effects that mean nothing. Each row is left out in turn,
-# in closed form, and predicted by the others; a linear model and the mean stand beside it.
+# Before effects, accuracy: a model that predicts nothing has effects that mean nothing. A fifth of the rows is left out
+# in turn, terms are sought without it, and predict it; a linear model and the mean stand beside it.
 
 # %%
 print(model.evaluation_)
@@ -62,7 +62,7 @@ print(model.evaluation_)
 # ## What acts?
 
 # %%
-model.effects().round(3)
+model.effects().iloc[:, :8].round(3)
 
 # %% [markdown]
 # `strength` is how far a term typically moves the progression, in its units; `lower` and `upper` are a 95 % interval of
@@ -74,7 +74,38 @@ model.effects().round(3)
 vb.plot.strengths(model.effects(), unit="progress")
 
 # %% [markdown]
-# The same measured against error control: which interactions may be reported, if one false one in twenty is allowed?
+# ## Which of them, where they go together?
+#
+# Blood values go together: `s1` and `s2`, cholesterol and its greater part, nearly copy each other. Effects are
+# averages over the patients as they are, and what a term has of what the model explains is its `share`, Cov(part,
+# f)/Var f: shares sum to 1. `share_own` is what it would have by itself, `share_through` what it has through others
+# that it goes together with; below 0 it works against them.
+
+# %%
+model.effects()[["term", "share", "share_lower", "share_upper", "share_own", "share_through"]].head(6).round(2)
+
+# %% [markdown]
+# The two strongest owe a good part of their shares to each other and the rest; `sex` acts, and is hidden by what it
+# goes with. `totals` adds up all terms with an input, interactions too.
+
+# %%
+model.totals().head(3).round(2)
+
+# %% [markdown]
+# `substitutes` takes the inputs of the model and all that nearly copy them, in the model or not: how probable it is
+# that one of the two acts (`together`), and which story is likelier: one alone, the other alone, both each by itself,
+# or both together.
+
+# %%
+model.substitutes().round(2)
+
+# %% [markdown]
+# That `s1` or `s2` acts at all is not likely, so nothing is said of it. Where one of two surely does, and data hardly
+# say which, a warning names both: then say "one of these two".
+#
+# ## What may be reported?
+#
+# Measured against error control: which interactions may be reported, if one false one in twenty is allowed?
 
 # %%
 model.interactions(fdr=0.05)["term"].tolist()
@@ -124,8 +155,7 @@ final = model.evaluate(x_test, y_test)
 print(final)
 
 # %% [markdown]
-# R² is lower than above, for us and for the linear model alike. Some of it is chance, with so few rows; some may be
-# that the first figure kept terms that had been chosen with the rows left out.
+# R² is lower than above, for us and for the linear model alike: chance, with so few rows.
 
 # %%
 fig, ax = plt.subplots(figsize=(4.6, 4.2), layout="constrained")
@@ -145,8 +175,7 @@ model.report(folder / "diabetes.html")
 print(vb.load(folder / "diabetes.vertebra").clusters_)
 
 # %% [markdown]
-# These are fewer terms than before: those of small probability come and go with the rows, which is why they are no
-# findings.
+# Terms of small probability come and go with the rows, which is why they are no findings.
 #
 # ## What may be said
 #

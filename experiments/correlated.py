@@ -3,17 +3,19 @@
     python experiments/correlated.py bias      # strengths at correlations 0 to 0.99, 300 and 2000 rows
     python experiments/correlated.py cover     # bands, strengths, shares and false terms at 0.5, 0.8, 0.95
     python experiments/correlated.py copies    # what stands for what at 0.9, 0.95, 0.99
+    python experiments/correlated.py removed   # strengths with and without an input that goes with others
     python experiments/correlated.py halves    # strengths on five random halves: diamonds, and a table of our own
     python experiments/correlated.py ranking   # the inputs of diamonds beside EBM (pip install interpret)
     python experiments/correlated.py figures   # docs/images/effects-strengths.png and effects-where.png
     python experiments/correlated.py cost      # the time that it takes of a fit, 30 inputs, 50,000 rows
 
 Each writes results/correlated-<study>.csv, goes on where it stopped, and prints a summary; `--processes 8` shares bias,
-cover and copies out, `--quick` takes two seeds of each. Truths under the joint
+cover, copies and removed out, `--quick` takes two seeds of each. Truths under the joint
 distribution are exact for Gaussian inputs, and else least squares over 200,000 rows on functions of single inputs.
 """
 
 import argparse
+import functools
 import pathlib
 import time
 from typing import NamedTuple
@@ -27,11 +29,12 @@ from stamps import recording
 
 import vertebra as vb
 from vertebra.likelihoods.working_responses import Plain
+from vertebra.models.findings import Kind
 from vertebra.terms import additive as room
 from vertebra.terms.components import Components
 from vertebra.terms.joint import Measure, gram_of, projected
 
-RHOS, SIZES, SEEDS = (0.0, 0.2, 0.5, 0.8, 0.95, 0.99), (300, 2000), range(200, 208)
+RHOS, SIZES, SEEDS = (0.0, 0.2, 0.5, 0.8, 0.95, 0.99), (300, 2000), range(200, 216)
 COVER_RHOS, N_COVER, COVER_SEEDS = (0.5, 0.8, 0.95), 500, range(320, 340)
 N_TRUTH, DEGREE = 200_000, 14
 IMAGES = pathlib.Path(__file__).parents[1] / "docs/images"
@@ -41,7 +44,7 @@ DIAMONDS = next((place for place in PLACES if place.exists()), pathlib.Path("sha
 N_HALF, N_HALVES, SPLIT, STRONGEST = 6000, 5, 3, 10
 BIAS = ("main_0", "main_1", "pair", "true_main_0", "true_main_1", "true_pair", "sd_f")
 # Of near copies: how strong the curve is, and the probability from which a story is said to be possible.
-CURVE, UNDECIDED, COPY_RHOS, COPY_SEEDS = 0.5, 0.05, (0.9, 0.95, 0.99), range(400, 460)
+CURVE, UNDECIDED, COPY_RHOS, COPY_SEEDS = 0.5, 0.05, (0.9, 0.95, 0.99), range(400, 440)
 COPIES = (
     "curve_together",
     "curve_right",
@@ -50,8 +53,13 @@ COPIES = (
     "product",
     "product_listed",
     "product_said",
+    "product_possible",
+    "false_inputs",
 )
-COVER = ("band_main", "band_pair", "strength", "share", "found", "missed", "false_terms")
+# A story is stated to be so probable; and whether which of the two was right, of those bins.
+STATED = (0.5, 0.75, 0.9, 0.99, 1.0)
+COVER = ("band_main", "band_pair", "strength", "share", "total", "grouped", "found", "missed", "false_terms", "open")
+REMOVED_SEEDS, REMOVED = range(500, 512), ("others", "pair_others", "largest")
 
 
 class Bias(NamedTuple):
@@ -64,6 +72,11 @@ class Bias(NamedTuple):
 
 class Cover(NamedTuple):
     function: str
+    rho: float
+    seed: int
+
+
+class Removed(NamedTuple):
     rho: float
     seed: int
 
@@ -103,14 +116,22 @@ def _mains(x: np.ndarray, f: np.ndarray) -> list[np.ndarray]:
     return [part - part.mean() for part in parts]
 
 
-def bias(task: Bias) -> dict[str, float]:
+def _product_of(task: Bias) -> tuple[np.ndarray, np.ndarray]:
     x = together(task.kind, task.rho, task.n, task.seed)
-    rng = np.random.default_rng([task.seed, 1])
-    y = x[:, 0] * x[:, 1] + 0.3 * rng.standard_normal(task.n)
+    return x, x[:, 0] * x[:, 1] + 0.3 * np.random.default_rng([task.seed, 1]).standard_normal(task.n)
+
+
+@functools.lru_cache(maxsize=1)
+def _of_pair(task: Bias) -> vb.AdditiveRegressor:
+    """The fit that both measures are of."""
+    return vb.AdditiveRegressor(clusters=[(0, 1)], random_state=0).fit(*_product_of(task))
+
+
+def bias(task: Bias) -> dict[str, float]:
     if task.measure == "least squares":
-        found = _unpenalised(x, y)
+        found = _unpenalised(*_product_of(task))
     else:
-        model = vb.AdditiveRegressor(clusters=[(0, 1)], random_state=0).fit(x, y)
+        model = _of_pair(task._replace(measure=""))
         strengths = model.effects(measure=task.measure).set_index("term")["strength"]
         found = [float(strengths[[term]].item()) for term in (("x0",), ("x1",), ("x0", "x1"))]
     return dict(zip(BIAS, [*found, *true_strengths(task.kind, task.rho)], strict=True))
@@ -125,12 +146,26 @@ def _unpenalised(x: np.ndarray, y: np.ndarray) -> list[float]:
     return [float(unit * np.sqrt(squares[t][0]).mean()) for t in ((0,), (1,), (0, 1))]
 
 
-def say_bias(rows: pd.DataFrame) -> None:
+def off(rows: pd.DataFrame) -> pd.DataFrame:
+    """By how much strengths are off, in sds of f; of the two main effects, of which one may hide the other, the worse.
+
+    In the mean over tables, by `kind`, `n`, `rho` and `measure`.
+    """
+    rows = rows.copy()
     for name in ("main_0", "main_1", "pair"):
         rows[name] = (rows[name] - rows[f"true_{name}"]) / rows["sd_f"]
-    rows["main"] = 0.5 * (rows["main_0"] + rows["main_1"])
-    table = rows.groupby(["kind", "n", "rho", "measure"])[["main", "pair"]].mean().unstack("measure")
-    print("bias of strengths, in sds of f:\n", table.round(3).to_string())
+    mean = rows.groupby(["kind", "n", "rho", "measure"])[["main_0", "main_1", "pair"]].mean()
+    mains = mean[["main_0", "main_1"]]
+    worse = np.abs(mains).to_numpy().argmax(axis=1)
+    return mean.assign(main=mains.to_numpy()[np.arange(len(mains)), worse])
+
+
+def say_bias(rows: pd.DataFrame) -> None:
+    mean = off(rows)
+    print("bias of strengths, in sds of f:\n", mean.unstack("measure").round(3).to_string())
+    ours = mean.xs("data", level="measure")
+    for kind, own in ours.groupby("kind"):
+        print(f"{kind}: the largest, over the rows: {np.abs(own).to_numpy().max():.3f}")
 
 
 # --- coverage ---------------------------------------------------------------------------------------------------------
@@ -171,11 +206,15 @@ def cover(task: Cover) -> dict[str, float]:
     places = {name: tuple(int(each[1:]) for each in name) for name in table["term"]}
     reported = {places[t] for t, p in zip(table["term"], table["probability"], strict=True) if p > 0.95 and len(t) == 1}
     reported |= {places[t] for t in model.interactions(0.05)["term"]}
-    inside: dict[str, list[float]] = {name: [] for name in ("band_main", "band_pair", "strength", "share")}
-    rows = np.random.default_rng(0).choice(N_TRUTH, 200, replace=False)
+    inside: dict[str, list[float]] = {name: [] for name in ("band_main", "band_pair", "strength", "share", "total")}
+    rows, groups = np.random.default_rng(0).choice(N_TRUTH, 200, replace=False), {}
     variance = f.var()
+    true_share = {t: float(np.mean(own * (f - f.mean())) / variance) for t, own in parts.items()}
     for row in table.itertuples():
         term = places[row.term]
+        if row.group:  # the strength is that of a sum, and shares have no limits
+            groups.setdefault(row.group, (row, []))[1].append(term)
+            continue
         if term not in parts or term not in reported:
             continue
         component = parts[term]
@@ -185,11 +224,21 @@ def cover(task: Cover) -> dict[str, float]:
         away = np.abs(unit * local.mean - component[rows]) <= 1.96 * unit * local.sd
         inside["band_main" if len(term) == 1 else "band_pair"].append(float(away.mean()))
         inside["strength"].append(float(row.lower <= component.std() <= row.upper))
-        share = float(np.mean(component * (f - f.mean())) / variance)
-        inside["share"].append(float(row.share_lower <= share <= row.share_upper))
+        inside["share"].append(float(row.share_lower <= true_share[term] <= row.share_upper))
+    for row, terms in groups.values():
+        whole = sum((parts[t] for t in terms if t in parts), start=np.zeros(N_TRUTH))
+        inside["strength"].append(float(row.lower <= whole.std() <= row.upper))
+    for row in model.totals().itertuples():
+        i = int(row.input[1:])
+        if (i,) in reported and any(i in t for t in parts):
+            true = sum(share for t, share in true_share.items() if i in t)
+            inside["total"].append(float(row.lower <= true <= row.upper))
     means = {name: float(np.mean(values)) if values else np.nan for name, values in inside.items()}
     n_false = len(reported - set(parts))
-    return means | {"found": len(reported & set(parts)), "missed": len(set(parts) - reported), "false_terms": n_false}
+    counts = {"found": len(reported & set(parts)), "missed": len(set(parts) - reported), "false_terms": n_false}
+    # of sums of curves none acts as a product: where that is said it is wrong
+    said = sum("act together" in words for words in model.diagnostics_.warnings)
+    return means | counts | {"grouped": len(groups), "open": said}
 
 
 def say_cover(rows: pd.DataFrame) -> None:
@@ -205,19 +254,30 @@ class Copies(NamedTuple):
 
 
 def copies(task: Copies) -> dict[str, float]:
-    """x1 nearly copies x0, which acts by a curve; x3 nearly copies x2, and they act as a product; six more are idle."""
+    """x1 nearly copies x0, one of which acts by a curve; x3 nearly copies x2, and they act as a product; six are idle.
+
+    Which of the first two acts is drawn, so that it is not always the one that comes first.
+    """
     rng = np.random.default_rng(task.seed)
     x = rng.standard_normal((N_COVER, 10))
     for one, other in ((0, 1), (2, 3)):
         x[:, other] = task.rho * x[:, one] + np.sqrt(1.0 - task.rho**2) * x[:, other]
-    y = CURVE * np.sin(1.5 * x[:, 0]) + x[:, 2] * x[:, 3] + rng.standard_normal(N_COVER)
-    model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, y)
+    noise, acts = rng.standard_normal(N_COVER), int(rng.integers(2))
+    y = CURVE * np.sin(1.5 * x[:, acts]) + x[:, 2] * x[:, 3] + noise
+    model = vb.AdditiveRegressor(random_state=0, remainder=False, evaluation="left_out").fit(x, y)
     stories = {frozenset((row.input, row.substitute)): row for row in model.substitutes().itertuples()}
     curve, pair = stories.get(frozenset(("x0", "x1"))), stories.get(frozenset(("x2", "x3")))
-    is_listed = ("x2", "x3") in set(model.interactions(0.05)["term"])
+    listed = set(model.interactions(0.05)["term"])
+    is_listed = ("x2", "x3") in listed
+    findings = [str(each) for each in model.diagnostics_.findings if each.kind is Kind.SUBSTITUTES]
+    named = [words for words in findings if "x2" in words and "x3" in words]
     right = np.nan
     if curve is not None:
-        right = curve.input_alone if curve.input == "x0" else curve.substitute_alone
+        right = curve.input_alone if curve.input == f"x{acts}" else curve.substitute_alone
+    table = model.effects()
+    real = {t for t, p in zip(table["term"], table["probability"], strict=True) if p > 0.95 and len(t) == 1}
+    acting = {f"x{acts}", "x2", "x3"}
+    false = {name for t in real | listed for name in t} - acting
     return {
         "curve_together": np.nan if curve is None else curve.together,
         "curve_right": right,
@@ -225,22 +285,71 @@ def copies(task: Copies) -> dict[str, float]:
         "product_together": np.nan if pair is None else pair.together,
         "product": np.nan if pair is None else pair.product,
         "product_listed": float(is_listed),
-        "product_said": float(is_listed or (pair is not None and pair.product > UNDECIDED)),
+        # what a reader is told without asking: that they act together, or that data hardly say what they do
+        "product_said": float(is_listed or bool(named)),
+        "product_possible": float(is_listed or (bool(named) and pair is not None and pair.product > UNDECIDED)),
+        "false_inputs": len(false),
     }
+
+
+def which(rows: pd.DataFrame) -> pd.DataFrame:
+    """Which of two acts, one of them alone being true: how probable the likelier was said to be, and was right."""
+    rows = rows.dropna(subset=["curve_right"])
+    right = rows["curve_right"] / (rows["curve_right"] + rows["curve_wrong"])
+    stated, is_right = np.maximum(right, 1.0 - right), (right > 0.5).astype(float)
+    bins = pd.cut(stated, STATED, include_lowest=True)
+    table = pd.DataFrame({"rho": rows["rho"], "bin": bins, "stated": stated, "right": is_right, "n": 1})
+    return table
 
 
 def say_copies(rows: pd.DataFrame) -> None:
     print(rows.groupby("rho")[list(COPIES)].mean().round(3).to_string())
+    table = which(rows)
+    for by in (["rho"], ["bin"], []):
+        groups = table.groupby(by, observed=True) if by else table.groupby(lambda _: "all")
+        print(groups[["stated", "right"]].mean().assign(n=groups["n"].sum()).round(3).to_string())
+
+
+# --- removing an input ------------------------------------------------------------------------------------------------
+
+
+def removed(task: Removed) -> dict[str, float]:
+    """By how much strengths of the other terms change where one of the inputs that go together is left out.
+
+    The table is `own_table`: x0 to x3 go together; the one left out does nothing. In sds of f: in the mean over terms
+    of the others without it in both fits, over pairs of them, and the largest.
+    """
+    x, y = own_table(1000, task.rho, task.seed)
+    fits = [vb.AdditiveRegressor(random_state=0, remainder=False, evaluation="left_out") for _ in range(2)]
+    for fit, table in zip(fits, (x, x.drop(columns="d")), strict=True):
+        fit.fit(table, y)
+    sd = float(np.std(fits[0].predict(x)))
+    found = {}
+    for measure in ("data", "product"):
+        one, other = (
+            {row.term: row.strength for row in fit.effects(measure=measure).itertuples() if "d" not in row.term}
+            for fit in fits
+        )
+        # a term that is not there has none
+        moved = {t: abs(one.get(t, 0.0) - other.get(t, 0.0)) / sd for t in {*one, *other}}
+        pairs = [own for t, own in moved.items() if len(t) == 2]
+        values = np.mean(list(moved.values())), np.mean(pairs) if pairs else 0.0, max(moved.values())
+        found |= {f"{name}_{measure}": float(value) for name, value in zip(REMOVED, values, strict=True)}
+    return found
+
+
+def say_removed(rows: pd.DataFrame) -> None:
+    print(rows.groupby("rho")[[name for name in rows if name.startswith(REMOVED)]].mean().round(3).to_string())
 
 
 # --- halves -----------------------------------------------------------------------------------------------------------
 
 
-def own_table(n: int) -> tuple[pd.DataFrame, np.ndarray]:
-    """Six inputs, the first four correlated at 0.95, two of them by a product; noise of a third of f's sd."""
-    rng = np.random.default_rng(11)
+def own_table(n: int, rho: float = 0.95, seed: int = 11) -> tuple[pd.DataFrame, np.ndarray]:
+    """Six inputs, the first four correlated, two of them by a product; noise of a third of f's sd."""
+    rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, 6))
-    x[:, :4] = np.sqrt(0.95) * rng.standard_normal((n, 1)) + np.sqrt(0.05) * x[:, :4]
+    x[:, :4] = np.sqrt(rho) * rng.standard_normal((n, 1)) + np.sqrt(1.0 - rho) * x[:, :4]
     f = x[:, 0] * x[:, 1] + np.tanh(x[:, 2]) + 0.5 * x[:, 4] * x[:, 5] + x[:, 4]
     frame = pd.DataFrame(x, columns=["a", "b", "c", "d", "e", "g"])
     return frame, f + f.std() / 3.0 * rng.standard_normal(n)
@@ -318,26 +427,34 @@ def say_ranking(rows: pd.DataFrame) -> None:
 
 
 def cost() -> pd.DataFrame:
+    """Thirty inputs, all correlated at 0.5, and three that act with a near copy each."""
     rng = np.random.default_rng(0)
     x = np.sqrt(0.5) * rng.standard_normal((50_000, 1)) + np.sqrt(0.5) * rng.standard_normal((50_000, 30))
+    for one, other in ((2, 10), (5, 11), (6, 12)):
+        x[:, other] = 0.95 * x[:, one] + np.sqrt(1.0 - 0.95**2) * x[:, other]
     f = x[:, 0] * x[:, 1] + np.sin(x[:, 2]) + x[:, 3] * x[:, 4] + x[:, 5] ** 2 + x[:, 6]
     y = f + rng.standard_normal(len(x))
-    spent, before = [], room._joint
+    spent = {"joint": 0.0, "substitutes": 0.0}
+    before = {"joint": room._joint, "substitutes": room.substitutes}
 
-    def timed(*given):
-        start = time.perf_counter()
-        result = before(*given)
-        spent.append(time.perf_counter() - start)
-        return result
+    def timed(name: str):
+        def work(*given):
+            start = time.perf_counter()
+            result = before[name](*given)
+            spent[name] += time.perf_counter() - start
+            return result
 
-    room._joint = timed
+        return work
+
+    room._joint, room.substitutes = timed("joint"), timed("substitutes")
     start = time.perf_counter()
     model = vb.AdditiveRegressor(random_state=0, remainder=False).fit(x, y)
     whole, start = time.perf_counter() - start, time.perf_counter()
-    model.effects()
+    terms = model.effects()
     effects = time.perf_counter() - start
-    room._joint = before
-    return pd.DataFrame([{"fit": whole, "joint": sum(spent), "effects": effects, "n_terms": len(model.effects())}])
+    room._joint, room.substitutes = before["joint"], before["substitutes"]
+    counts = {"n_terms": len(terms), "n_pairs": len(model.substitutes())}
+    return pd.DataFrame([{"fit": whole, **spent, "effects": effects, **counts}])
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -385,7 +502,7 @@ def keep(path, rows: pd.DataFrame, digits: str = "%.6g") -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=["bias", "cover", "copies", "halves", "ranking", "cost", "figures"])
+    parser.add_argument("study", choices=["bias", "cover", "copies", "removed", "halves", "ranking", "cost", "figures"])
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="two seeds of each, to results/correlated-STUDY-quick.csv")
     given = parser.parse_args()
@@ -406,6 +523,11 @@ def main() -> None:
         tasks = [Copies(r, s) for s in seeds(COPY_SEEDS) for r in COPY_RHOS]
         run(path, tasks, copies, columns=COPIES, n_processes=given.processes)
         say_copies(pd.DataFrame(read(path)).pipe(numbers))
+    elif study == "removed":
+        tasks = [Removed(r, s) for s in seeds(REMOVED_SEEDS) for r in COPY_RHOS]
+        columns = tuple(f"{name}_{measure}" for measure in ("data", "product") for name in REMOVED)
+        run(path, tasks, removed, columns=columns, n_processes=given.processes)
+        say_removed(pd.DataFrame(read(path)).pipe(numbers))
     elif study == "halves":
         rows = [row for name in ("own", "diamonds") for row in halves(name)]
         keep(path, pd.DataFrame(rows))
@@ -419,7 +541,7 @@ def main() -> None:
     else:
         found = cost()
         keep(path, found, "%.4g")
-        print(found.to_string())
+        print(found.assign(share=(found["joint"] + found["substitutes"]) / found["fit"]).to_string())
 
 
 if __name__ == "__main__":

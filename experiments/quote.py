@@ -13,6 +13,7 @@ from collections.abc import Callable
 from unittest import mock
 
 import pandas as pd
+from correlated import off, which
 from render import FUNCTIONS, name_of, table
 from runner import RESULTS
 from stamps import labelled, pages
@@ -138,25 +139,23 @@ def flights() -> list[str]:
 
 
 def correlated() -> list[str]:
-    """By how much strengths are off in the mean, in sds of f: main effects and the pair of a product of two inputs."""
-    rows = pd.read_csv(RESULTS / "correlated-bias.csv")
-    rows = rows[rows["kind"] == "line"]
-    for name in ("main_0", "main_1", "pair"):
-        rows[name] = (rows[name] - rows[f"true_{name}"]) / rows["sd_f"]
-    rows["main"] = 0.5 * (rows["main_0"] + rows["main_1"])
-    mean = rows.groupby(["n", "measure", "rho"])[["main", "pair"]].mean()
-    rhos, body = sorted(set(rows["rho"])), []
-    for n in sorted(set(rows["n"])):
+    """By how much strengths are off in the mean, in sds of f: the worse of two main effects, and a pair."""
+    mean = off(pd.read_csv(RESULTS / "correlated-bias.csv"))
+    line, body = mean.loc["line"], []
+    rhos = sorted(set(line.index.get_level_values("rho")))
+    sizes = sorted(set(line.index.get_level_values("n")))
+    for n in sizes:
         for measure in ("data", "product", "least squares"):
-            own = [mean.loc[(n, measure, rho)] for rho in rhos]
-            body.append([f"{measure}, {n:,} rows", *(f"{each['main']:+.2f}, {each['pair']:+.2f}" for each in own)])
-    return table(["main effects, pair", *(f"{rho:g}" for rho in rhos)], body)
+            cells = [line.loc[(n, rho, measure)] for rho in rhos] + [mean.loc[("square", n, 0.8, measure)]]
+            body.append([f"{measure}, {n:,} rows", *(f"{each['main']:+.2f}, {each['pair']:+.2f}" for each in cells)])
+    return table(["the worse main effect, pair", *(f"{rho:g}" for rho in rhos), "by the square, 0.8"], body)
 
 
 def covered() -> list[str]:
     """How often bands, intervals of strengths and of shares hold what is true of the population."""
     rows = pd.read_csv(RESULTS / "correlated-cover.csv")
     names = {"band_main": "bands, main effects", "band_pair": "bands, pair", "strength": "strengths", "share": "shares"}
+    names["total"] = "total shares"
     mean, body = rows.groupby(["function", "rho"])[[*names, "false_terms"]].mean(), []
     for (function, rho), own in mean.iterrows():
         cells = ["" if math.isnan(own[name]) else f"{100.0 * own[name]:.1f} %" for name in names]
@@ -174,16 +173,54 @@ def copies() -> list[str]:
         "product_together": "one of x2, x3 acts",
         "product": "as a product (true)",
     }
-    mean, body = rows.groupby("rho")[[*names, "product_listed", "product_said"]].mean(), []
+    ends = ["product_listed", "product_said", "product_possible", "false_inputs"]
+    mean, body = rows.groupby("rho")[[*names, *ends]].mean(), []
     for rho, own in mean.iterrows():
-        shares = [f"{100.0 * own[name]:.0f} %" for name in ("product_listed", "product_said")]
-        body.append([f"{rho:g}", *(f"{own[name]:.2f}" for name in names), *shares])
-    return table(["correlation", *names.values(), "fits that list it", "fits that list it or leave it open"], body)
+        shares = [f"{100.0 * own[name]:.0f} %" for name in ends[:3]]
+        body.append([f"{rho:g}", *(f"{own[name]:.2f}" for name in names), *shares, f"{own['false_inputs']:.2f}"])
+    heads = ["fits that list it", "that list it or warn of it", "so with 0.05 or more", "false inputs a fit"]
+    return table(["correlation", *names.values(), *heads], body)
+
+
+def which_of_two() -> list[str]:
+    """How often the likelier of two near copies was the one that acts, by how likely it was said to be."""
+    found = which(pd.read_csv(RESULTS / "correlated-copies.csv"))
+    body = []
+    for by in ("bin", "rho"):
+        for place, own in found.groupby(by, observed=True):
+            named = f"correlation {place:g}" if by == "rho" else f"{max(place.left, 0.5):g} to {place.right:g}"
+            body.append([named, str(len(own)), f"{own['stated'].mean():.2f}", f"{own['right'].mean():.2f}"])
+    body.append(["all", str(len(found)), f"{found['stated'].mean():.2f}", f"{found['right'].mean():.2f}"])
+    return table(["the likelier of the two", "fits", "stated, in the mean", "right"], body)
+
+
+def without_one() -> list[str]:
+    """By how much strengths of the others change where one of four inputs that go together is left out."""
+    rows, body = pd.read_csv(RESULTS / "correlated-removed.csv"), []
+    for rho, own in rows.groupby("rho"):
+        cells = (own[f"{name}_{measure}"].mean() for measure in ("data", "product") for name in ("others", "largest"))
+        body.append([f"{rho:g}", *(f"{each:.3f}" for each in cells)])
+    heads = [f"{measure}, {name}" for measure in ("data", "product") for name in ("in the mean", "the largest")]
+    return table(["correlation", *heads], body)
 
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     each.__name__: each
-    for each in (synthetic, uci, paired, tables, schemes, probabilities, bands, flights, correlated, covered, copies)
+    for each in (
+        synthetic,
+        uci,
+        paired,
+        tables,
+        schemes,
+        probabilities,
+        bands,
+        flights,
+        correlated,
+        covered,
+        copies,
+        which_of_two,
+        without_one,
+    )
 }
 
 

@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
+from scipy.stats import multivariate_normal
 
 import vertebra as vb
 from vertebra.tables.profile import N_CELLS, plane
@@ -14,7 +16,7 @@ from vertebra.terms.components import Components
 from vertebra.terms.copula import N_POINTS, Copula
 from vertebra.terms.evidence import basis_of
 from vertebra.terms.functions import system_of
-from vertebra.terms.joint import gram_of, projected, raised, shrunk
+from vertebra.terms.joint import LOG_SIZES, _Shrinkage, gram_of, projected, raised, shrunk
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import subsets
 
@@ -290,6 +292,41 @@ def model():
     return vb.AdditiveRegressor(clusters=[("a", "b"), ("c",)], random_state=0).fit(frame, y), frame
 
 
+def test_what_goes_to_each_input_is_shrunk_by_itself_as_in_a_dense_gaussian():
+    rng = np.random.default_rng(3)
+    root, other = rng.standard_normal((2, 5, 8))
+    inner, noise, variances = root @ root.T / 8.0, 0.02 * other @ other.T, np.exp(-np.arange(5.0))
+    score = inner @ (np.array([0.0, 0.0, 1.0, -0.5, 0.2])[:, None]) + 0.05 * rng.standard_normal((5, 1))
+    found = _Shrinkage.of(inner, noise, variances, score, 2)
+    firsts, sizes = np.append(0.0, np.exp(LOG_SIZES[::2])), np.append(0.0, np.exp(LOG_SIZES))
+    each = []
+    for a, b in itertools.product(firsts, sizes):
+        prior = np.diag(variances * np.array([a, a, b, b, b]))
+        whole = inner @ prior @ inner + noise
+        gain = prior @ inner @ np.linalg.inv(whole)
+        log_evidence = multivariate_normal.logpdf(score[:, 0], np.zeros(5), whole)
+        each.append((log_evidence, gain @ score, prior - gain @ inner @ prior))
+    best = max(each, key=lambda own: own[0])
+    np.testing.assert_allclose(found(score), best[1], rtol=1e-6, atol=1e-9)
+    share = softmax([own[0] for own in each])
+    doubt = sum(s * own[2] for s, own in zip(share, each, strict=True))
+    # the covariance is a difference: rounding of sizes up to e⁴ is left in it
+    np.testing.assert_allclose(found.doubt(), doubt, rtol=1e-6, atol=1e-9)
+
+
+def test_an_input_that_has_nothing_is_given_nothing_where_the_other_has_all():
+    """x1 goes by the square of x0, and x0 · x1 is a cubic function of x0 and a rest: x1 itself does nothing."""
+    rng = np.random.default_rng(2)
+    one, other = rng.standard_normal((2, 600))
+    x = np.stack([one, 0.8 * (one**2 - 1.0) / np.sqrt(2.0) + 0.6 * other], axis=1)
+    y = x[:, 0] * x[:, 1] + 0.3 * rng.standard_normal(600)
+    model = vb.AdditiveRegressor(clusters=[(0, 1)], random_state=0, evaluation="left_out").fit(x, y)
+    strengths = model.effects().set_index("term")["strength"] / np.std(x[:, 0] * x[:, 1])
+    # one size for both gave 0.16 and 0.81 here
+    assert strengths[[("x1",)]].item() < 0.06
+    assert strengths[[("x0",)]].item() > 0.85
+
+
 def test_every_answer_has_both_measures_and_terms_sum_to_the_prediction(model):
     model, frame = model
     f = model.predict_f(frame)[0]
@@ -305,6 +342,12 @@ def test_every_answer_has_both_measures_and_terms_sum_to_the_prediction(model):
         assert (table["share"] == table["sobol"]).all()
         assert (table["share_lower"] <= table["share"]).all()
         assert (table["share"] <= table["share_upper"]).all()
+        # its own part and what it has through others, each with limits
+        np.testing.assert_allclose(table["share_own"] + table["share_through"], table["share"], rtol=0.0, atol=1e-12)
+        for part in ("share_own", "share_through"):
+            assert (table[f"{part}_lower"] <= table[part]).all()
+            assert (table[part] <= table[f"{part}_upper"]).all()
+        assert (table["share_through"].abs().max() > 1e-3) == (measure != "product")
         curve = model.effect(("a", "b"), measure=measure, points=5)
         assert len(curve) == 25
     pd.testing.assert_frame_equal(model.effects(), model.effects(measure="data"))
@@ -368,7 +411,10 @@ def test_classes_and_several_outputs_have_components_where_the_rows_are():
         for k in range(2):
             terms, at = model.eval_terms(x, output=k), model.predict_f(x)[0][:, k]
             np.testing.assert_allclose(terms.sum(axis=1), at, rtol=0.0, atol=1e-10 * at.std())
-            assert model.effects(output=k)["share"].sum() == pytest.approx(1.0, abs=1e-10)
+            table = model.effects(output=k)
+            assert table["share"].sum() == pytest.approx(1.0, abs=1e-10)
+            assert (table["share_own"] + table["share_through"]).sum() == pytest.approx(1.0, abs=1e-10)
+            assert table[["share_own_lower", "share_through_upper"]].notna().all(axis=None)
             assert terms.iloc[:, 1:].mean().abs().max() < 1e-9 * at.std()
 
 

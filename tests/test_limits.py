@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy.special import ndtri
 
-from vertebra.models.diagnostics import CONCURVE
+from vertebra.models.near_copies import CONCURVE
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Of a fit that takes tenths of a second: with 60 rows it would be done again without some of them.

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 import vertebra as vb
-from vertebra.models.diagnostics import open_choices
 from vertebra.models.levels import together
+from vertebra.models.near_copies import equal_inputs, open_choices
 from vertebra.tables.profile import copies_of
-from vertebra.terms.structure import Substitute
+from vertebra.terms.structure import Score, Structure, Substitute
 from vertebra.terms.substitutes import choices
 
 
@@ -45,21 +45,84 @@ def test_near_copies_are_told_apart_as_far_as_evidence_goes(model):
 def test_a_saved_model_keeps_its_substitutes_and_warns_of_them(model, tmp_path):
     model.save(tmp_path / "model.vertebra")
     pd.testing.assert_frame_equal(vb.load(tmp_path / "model.vertebra").substitutes(), model.substitutes())
-    said = [words for words in model.diagnostics_.warnings if "data hardly say which" in words]
-    assert any("c" in words and "d" in words for words in said)
+    (words,) = [words for words in model.diagnostics_.warnings if "data hardly say" in words]
+    row = model.substitutes().set_index("input").loc["c"]
+    shares = f"each by itself {row['both']:.2f}, as a product {row['product']:.2f}. They go together (0.96): keep both."
+    assert words == f"c and d both act (> 0.999), and data hardly say whether together, too: {shares}"
+
+
+NAMES = ["month", "mnth", "hour"]
+OPEN = Substitute(0, 1, 0.99, 0.9999, 0.55, 0.43, 0.01, 0.01)
+
+
+def said_of(*pairs, terms=((0,), (1,)), tests=None, copies=None, names=NAMES, **more):
+    """The words of what is found of pairs, beside terms of which those that have a p-value were tested."""
+    scores = {t: Score(p, 0.0) for t, p in (tests or {}).items()}
+    return [str(each) for each in open_choices(Structure(terms, scores, {}, pairs, **more), names, copies or {})]
 
 
 def test_words_say_what_is_not_clear_and_nothing_else():
-    names = ["month", "mnth", "hour"]
-    open_case = Substitute(0, 1, 0.99, 0.9999, 0.55, 0.43, 0.01, 0.01)
-    (words,) = map(str, open_choices([open_case], names, {}))
+    (words,) = said_of(OPEN)
     assert "month or mnth acts (> 0.999), and data hardly say which: month alone 0.55, mnth alone 0.43" in words
-    for clear in ("input_alone", "both", "product"):
-        assert open_choices([open_case._replace(**{clear: 0.99})], names, {}) == []
-    assert open_choices([open_case._replace(together=0.1)], names, {}) == []
-    assert open_choices([open_case], names, {1: 0}) == []  # exact copies are said elsewhere
-    (words,) = map(str, open_choices([open_case._replace(input_alone=0.00, other_alone=0.98)], names, {}))
+    assert words.endswith("read them as one.")
+    assert said_of(OPEN._replace(input_alone=0.99)) == said_of(OPEN._replace(both=0.99)) == []
+    assert said_of(OPEN._replace(product=0.99), terms=((0,), (1,), (0, 1)), tests={(0, 1): 1e-6}) == []
+    assert said_of(OPEN._replace(together=0.1)) == []
+    assert said_of(OPEN, copies={1: 0}) == []  # exact copies are said elsewhere
+    (words,) = said_of(OPEN._replace(input_alone=0.00, other_alone=0.98))
     assert "mnth alone 0.98" in words
+
+
+def test_what_to_do_follows_the_likeliest_story():
+    (words,) = said_of(OPEN._replace(input_alone=0.01, other_alone=0.01, both=0.83, product=0.15))
+    assert "month and mnth both act (> 0.999)" in words
+    assert words.endswith("each by itself 0.83, as a product 0.15. They go together (0.99): keep both.")
+    (words,) = said_of(OPEN._replace(input_alone=0.3, other_alone=0.05, both=0.35, product=0.3))
+    assert "month alone 0.30, mnth alone 0.05, both 0.35, as a product too 0.30" in words
+    assert words.endswith("keep all of them: more than one may act.")
+
+
+def test_what_is_clear_is_said_where_the_model_says_less():
+    product = OPEN._replace(input_alone=0.0, other_alone=0.0, both=0.004, product=0.996)
+    # neither not in the model, nor in it without being listed
+    for terms, tests in ((((0,), (1,)), {(0, 1): 0.02}), (((0,), (1,), (0, 1)), {(0, 1): 0.4})):
+        (words,) = said_of(product, terms=terms, tests=tests)
+        assert words.startswith("month and mnth act together (0.996), which tests of terms do not show.")
+        assert '["month", "mnth"] in one' in words
+    both = OPEN._replace(input_alone=0.0, other_alone=0.0, both=0.97, product=0.03)
+    (words,) = said_of(both, terms=((0,),))
+    assert "month and mnth both act (0.970), and only month is among the terms" in words
+    assert said_of(both) == []
+
+
+def test_pairs_that_were_not_compared_are_counted():
+    assert said_of(n_uncompared=14) == [
+        "14 more pairs of inputs that go closely together, less so than those that were compared, were not looked at."
+    ]
+    x = np.random.default_rng(0).standard_normal((300, 1)) + 0.1 * np.random.default_rng(1).standard_normal((300, 5))
+    y = x[:, 0] + x[:, 1] - x[:, 2] + 0.1 * np.random.default_rng(2).standard_normal(300)
+    model = vb.AdditiveRegressor(random_state=0, remainder=False, evaluation="left_out").fit(x, y)
+    assert len(model.substitutes()) == 6
+    # of an input that acts with every other one
+    (found,) = {s.n_uncompared for s in model.model_.sought.structures}
+    acting = len({i for term in model.clusters_ for i in term})
+    assert found == acting * (acting - 1) // 2 + acting * (5 - acting) - 6 > 0
+    assert any(f"{found} more pair" in words for words in model.diagnostics_.notes)
+
+
+def test_a_product_of_near_copies_that_is_clear_is_said():
+    """The pair itself adds too little to curves of its inputs for the tests, though these are the wrong story."""
+    rng = np.random.default_rng(400)
+    x = rng.standard_normal((500, 10))
+    for one, other in ((0, 1), (2, 3)):
+        x[:, other] = 0.9 * x[:, one] + np.sqrt(1.0 - 0.9**2) * x[:, other]
+    y = 0.5 * np.sin(1.5 * x[:, 0]) + x[:, 2] * x[:, 3] + rng.standard_normal(500)
+    model = vb.AdditiveRegressor(random_state=0, remainder=False, evaluation="left_out").fit(x, y)
+    row = model.substitutes().set_index(["input", "substitute"]).loc[("x2", "x3")]
+    assert row["product"] > 0.95
+    assert model.interactions().empty
+    (words,) = [words for words in model.diagnostics_.warnings if "x2" in words]
+    assert words.startswith("x2 and x3 act together (0.99")
 
 
 def test_levels_that_are_one_to_one_are_copies_whatever_they_are_called():
@@ -128,6 +191,34 @@ def test_exact_copies_are_one_input_with_two_names():
     assert row["together"] > 0.99
     assert row["input_alone"] == row["substitute_alone"] == 0.5
     assert any("code is a copy of kind" in words for words in model.diagnostics_.warnings)
+    # one input with two names, wherever terms are shown
+    assert "kind (= code)" in str(model.summary())
+    assert "kind (= code)" in model._repr_html_()
+    labels = vb.plot.strengths(model).get_yticklabels()
+    assert "kind (= code)" in {label.get_text() for label in labels}
+    assert ("kind",) in set(model.effects()["term"])
+
+
+def test_inputs_that_differ_in_few_rows_are_no_copies(monkeypatch):
+    """Where terms are sought in a sample, all rows are asked whether what says the same in it does so everywhere."""
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.standard_normal(3000), "idle": rng.standard_normal(3000)})
+    x["b"] = x["a"]
+    monkeypatch.setattr("vertebra.models.additive.MOST_SEARCHED", 500)
+    sample = np.sort(np.random.default_rng(0).choice(3000, 500, replace=False))
+    outside = np.setdiff1d(np.arange(3000), sample)
+    x.loc[outside[:800], "b"] = rng.standard_normal(800)
+    y = x["b"] + 0.3 * rng.standard_normal(3000)
+    model = vb.AdditiveRegressor(random_state=0, remainder=False, evaluation="left_out").fit(x, y)
+    assert "is a copy" not in str(model.diagnostics_)
+    x["b"] = x["a"]
+    model = vb.AdditiveRegressor(random_state=0, remainder=False, evaluation="left_out").fit(x, y)
+    assert "b is a copy of a, which alone is read" in str(model.diagnostics_)
+
+
+def test_copies_of_a_sample_are_said_to_be_of_it():
+    (words,) = map(str, equal_inputs({1: 0}, ["a", "b"], 100_000))
+    assert words.startswith("b is a copy of a in the 100,000 rows that were compared, which alone is read")
 
 
 def test_three_that_may_act_are_one_choice_and_its_stories_are_those_of_its_pairs():
@@ -146,7 +237,7 @@ def test_three_that_may_act_are_one_choice_and_its_stories_are_those_of_its_pair
     assert three.both / three.alone[0] == pytest.approx(0.06 / 0.5 + 0.08 / 0.8)
     assert two.alone == pytest.approx((0.6, 0.2))
     assert (two.both, two.product) == pytest.approx((0.1, 0.1))
-    (words, _) = map(str, open_choices(pairs, list("abcdefgh"), {}))
+    (words, _) = said_of(*pairs, names=list("abcdefgh"))
     assert "e, h or c acts (> 0.999), and data hardly say which: e alone 0.44, h alone 0.36, c alone 0.06" in words
 
 

@@ -1,6 +1,7 @@
 """Numbers of effects in the words of every place that shows them: terminal, notebook, report, figures."""
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from vertebra.terms.term import term_label
@@ -35,8 +36,14 @@ class Line(NamedTuple):
     is_set: bool  # whether its split is not determined
 
 
+def with_copies(term: Sequence[str], copies: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The inputs of a term with their other names: an input, and what says the same, are one."""
+    return tuple(f"{name} (= {' = '.join(copies[name])})" if name in copies else name for name in term)
+
+
 def lines(effects: "pd.DataFrame") -> list[Line]:
-    """The rows of `model.effects()`, those of a set in one."""
+    """The rows of `model.effects()`, those of a set in one; inputs with all their names."""
+    copies = effects.attrs.get("copies", {})
     found: list[Line] = []
     places: dict[str, int] = {}
     names = ["term", *Line._fields[2:6], "sobol", "probability"]
@@ -50,6 +57,6 @@ def lines(effects: "pd.DataFrame") -> list[Line]:
             continue
         if group:
             places[group] = len(found)
-        label = f"{group}, {UNDETERMINED}" if group else term_label(term)
+        label = f"{group}, {UNDETERMINED}" if group else term_label(with_copies(term, copies))
         found.append(Line(label, tuple(term), *numbers, is_set=bool(group)))
     return found

@@ -64,8 +64,10 @@ class Explanations(Estimator):
         DataFrame
             Columns term (tuple of names), order, strength (‖f_T‖ on the link scale: the units of y, of the logit for
             classes, of the log of the rate for counts), sd, lower, upper, sobol (the share again), probability (that
-            the term is real); share (Cov(f_T, f)/Var f: all sum to 1), share_lower, share_upper, share_own (Var f_T/Var
-            f, the part without what the term has in common with others); group. Of inputs that all but copy each other
+            the term is real); share (Cov(f_T, f)/Var f: all sum to 1), share_lower, share_upper, and its two parts with
+            theirs, share_own (Var f_T/Var f, what the term would have by itself) and share_through (what it has through
+            others that it goes together with); group. `attrs["copies"]` has the other names of inputs that are read
+            once, as they say the same as another. Of inputs that all but copy each other
             only the sum of their terms may be known: then `group` names these terms, strength, sd, lower and upper are
             those of the sum in every row of it, and shares have no limits. Where terms of few inputs leave something
             out that networks could learn, a term of all inputs stands for it, what the networks say otherwise; its
@@ -119,7 +121,8 @@ class Explanations(Estimator):
             Columns input (which acts), substitute, correlation (of their nearest functions), together (the probability
             that one of them acts), and of what they do, summing to 1: input_alone, substitute_alone, both (each by
             itself), product (together as well); group (all that may act in place of the input). The six closest pairs
-            at most; none where terms were given, and none of six classes and more.
+            at most, and `diagnostics_` says how many more there were; none where terms were given, and none of six
+            classes and more.
         """
         return explanation.substitutes(self._fitted(), output=output)
 

@@ -266,6 +266,10 @@ def evaluation_from(value: object, n_targets: int) -> Evaluation:
     return Evaluation(known[method], int(seen) if seen.is_integer() else seen, scores, calibration, decided)
 
 
+# What a structure may have besides: files that were written before it was there have none.
+OF_STRUCTURES = ("substitutes", "sizes", "n_uncompared")
+
+
 def structure_state(structure: Structure) -> Record:
     tests = []
     for t, s in structure.tests.items():
@@ -281,11 +285,13 @@ def structure_state(structure: Structure) -> Record:
         state["sizes"] = sizes
     if structure.substitutes:
         state["substitutes"] = [list(each) for each in structure.substitutes]
+    if structure.n_uncompared:
+        state["n_uncompared"] = int(structure.n_uncompared)
     return state
 
 
 def structure_from(value: object, n_inputs: int) -> Structure:
-    value = claims.record(value, "a structure", ("terms", "tests", "n_candidates"), ("substitutes", "sizes"))
+    value = claims.record(value, "a structure", ("terms", "tests", "n_candidates"), OF_STRUCTURES)
     tests = {}
     for test in claims.listed(value["tests"], "the tests"):
         term, p_value, *factors = claims.listed(test, "a test")
@@ -309,6 +315,7 @@ def structure_from(value: object, n_inputs: int) -> Structure:
         tests,
         {claims.whole(k, "an order"): claims.whole(n, "a number of candidates") for k, n in counts},
         tuple(_substitute_from(each, n_inputs) for each in claims.listed(value.get("substitutes", []), "substitutes")),
+        claims.whole(value.get("n_uncompared", 0), "the number of pairs not compared", 0),
     )
 
 

@@ -14,23 +14,16 @@ from vertebra.likelihoods.working_responses import Plain
 from vertebra.machine.control import Control
 from vertebra.machine.memory import check_memory
 from vertebra.machine.threads import threads
-from vertebra.models.beside import (
-    MOST_UNSEEN,
-    Terms,
-    Unseen,
-    added,
-    said_of,
-    unseen_by,
-    would_add,
-)
+from vertebra.models.beside import MOST_UNSEEN, Terms, Unseen, added, said_of, unseen_by, would_add
 from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.dependence import groups_seen
-from vertebra.models.diagnostics import concurvity, cut_short, equal_inputs, marked_gaps, open_choices
+from vertebra.models.diagnostics import cut_short, marked_gaps
 from vertebra.models.evaluation import cross_fitted, folds_for, losses, losses_of_logits
 from vertebra.models.findings import Finding, Kind, notes
 from vertebra.models.given import clusters_given, shapes_given
 from vertebra.models.levels import levels_together
 from vertebra.models.model import Found, Model
+from vertebra.models.near_copies import concurvity, equal_inputs, open_choices
 from vertebra.models.networks import SCHEMES, Shape, train, training
 from vertebra.models.noise_choice import (
     AT_GAPS,
@@ -55,7 +48,7 @@ from vertebra.networks import schemes
 from vertebra.networks.skeleton import additive
 from vertebra.tables.encoding import MOST_LEVELS
 from vertebra.tables.passes import MOST_SEARCHED, N_FUNCTIONS
-from vertebra.tables.profile import copies_of
+from vertebra.tables.profile import copies_among, copies_of
 from vertebra.terms.additive import Additive, Mains, fit_additive
 from vertebra.terms.group_lasso import clusters_of, group_lasso_path
 from vertebra.terms.model import MOST_OF_ALL
@@ -421,13 +414,14 @@ class AdditiveFit:
         for i in acting:
             if columns[i].kind == "number":
                 findings += marked_gaps(columns[i].original(matrix[:, i]), names[i])
-        copies = copies_of(matrix, self.read.n_levels)
+        copies = copies_among(copies_of(matrix, self.read.n_levels), self.read.rows.matrix, self.read.n_levels)
         findings += levels_together(matrix, columns, acting, copies)
         if self.given is None:
-            findings += equal_inputs({i: first for i, first in copies.items() if first in acting}, names)
-            stories = (open_choices(s.substitutes, names, copies) for s in found.structures)
+            n = 0 if self.read.stream is None or self.read.stream.n_rows == len(matrix) else len(matrix)
+            findings += equal_inputs({i: first for i, first in copies.items() if first in acting}, names, n)
+            stories = (open_choices(s, names, copies) for s in found.structures)
             findings += dict.fromkeys(finding for each in stories for finding in each)
-        # which of two acts was looked at for pairs as close as these, where terms were sought
+        # where terms were sought, which of two acts was looked at
         known = {(s.input, s.other) for each in found.structures for s in each.substitutes}
         findings += concurvity(matrix, names, acting, known)
         return findings + cut_short(control, "some terms, or a remainder, may not have been looked for.")

@@ -2,27 +2,18 @@
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.stats import norm, rankdata
 
-from vertebra.effects.words import probability_words
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.control import Control
 from vertebra.models.findings import Finding, Kind, Severity
 from vertebra.models.scores import Method, ScoreName
-from vertebra.terms.structure import Substitute
-from vertebra.terms.substitutes import Choice, choices
 
-# Rank correlations of two inputs from which their effects can hardly be told apart.
-CONCURVE = 0.95
-# Copies of an input that are named.
-MOST_COPIES = 3
-# One of two inputs acts from this probability on; from the other on it is clear which.
-REAL, CLEAR = 0.5, 0.95
 # Coverage of 95 % intervals outside these limits is worth a warning, with so many rows, and by so many standard errors:
 # right intervals of 300 rows leave the limits in 1.5 % of fits, and by as much as that in 0.3 %.
 COVERAGE_LIMITS, ROWS_FOR_COVERAGE, SURELY_OFF = (0.92, 0.98), 200, 3.0
@@ -66,42 +57,6 @@ FEWEST_ROWS = 20
 ROWS_PER_INPUT = 10.0
 
 
-def concurvity(
-    x: Float[np.ndarray, "n p"], names: Sequence[str], inputs: Sequence[int], known: Collection[tuple[int, int]] = ()
-) -> list[Finding]:
-    """Pairs of inputs that act whose values go so closely together that their effects can hardly be told apart.
-
-    But those that are `known`, of which more is said.
-    """
-    if len(inputs) < 2 or len(x) < 10:
-        return []
-    rows = np.linspace(0, len(x) - 1, min(len(x), 5000)).astype(int)
-    ranks = np.stack([rankdata(np.nan_to_num(x[rows, i], nan=-1e300)) for i in inputs])
-    spread = ranks.std(axis=1)
-    alive = spread > 0
-    inputs = [i for i, a in zip(inputs, alive, strict=True) if a]
-    if len(inputs) < 2:
-        return []
-    correlation = np.corrcoef(ranks[alive])
-    found = [
-        (abs(correlation[a, b]), names[inputs[a]], names[inputs[b]])
-        for a in range(len(inputs))
-        for b in range(a + 1, len(inputs))
-        if abs(correlation[a, b]) > CONCURVE and not {(inputs[a], inputs[b]), (inputs[b], inputs[a])} & set(known)
-    ]
-    return [
-        Finding(
-            Kind.CONCURVITY,
-            Severity.WARNING,
-            f"{one} and {other} rise and fall together (rank correlation {r:.2f}): their effects can hardly be told "
-            "apart.",
-            float(r),
-            "Read them as one, or leave one out.",
-        )
-        for r, one, other in sorted(found, reverse=True)[:5]
-    ]
-
-
 def marked_gaps(values: Float[np.ndarray, " n"], name: str) -> list[Finding]:
     """Rows of a number whose value may stand for a gap: zeros, −1 or nines, far from all others."""
     values = values[~np.isnan(values)]
@@ -125,44 +80,6 @@ def marked_gaps(values: Float[np.ndarray, " n"], name: str) -> list[Finding]:
             remedy = f"`missing_values={{{json.dumps(name, ensure_ascii=False)}: {mark:.0f}}}` reads it as one."
             found.append(Finding(Kind.MARKED_GAPS, Severity.WARNING, words, float(n), remedy))
     return found
-
-
-def equal_inputs(copies: Mapping[int, int], names: Sequence[str]) -> list[Finding]:
-    """Inputs that say the same in all rows: the model reads the first, and cannot know which of them acts."""
-    groups: dict[int, list[str]] = {}
-    for i, first in copies.items():
-        groups.setdefault(first, []).append(names[i])
-    found = []
-    for first, others in groups.items():
-        shown = ", ".join(others[:MOST_COPIES]) + (f" and {n} more" if (n := len(others) - MOST_COPIES) > 0 else "")
-        are = "are copies" if len(others) > 1 else "is a copy"
-        words = f"{shown} {are} of {names[first]}, which alone is read: what acts may be any of them."
-        found.append(Finding(Kind.COPIES, Severity.WARNING, words, float(len(others)), "Keep the one that is meant."))
-    return found
-
-
-def open_choices(found: Sequence[Substitute], names: Sequence[str], copies: Mapping[int, int]) -> list[Finding]:
-    """Inputs that may act in place of others, all of which the search looked at, the model's own and the rest.
-
-    Of `copies`, which say the same as another, nothing is said here.
-    """
-    # where the other one alone is clear, it is not the one that the model reads
-    said = [s for s in found if copies.get(s.other) != s.input and s.together >= REAL]
-    open_ones = [s for s in said if max(s.input_alone, s.both, s.product) <= CLEAR]
-    return [_open_choice(choice, names) for choice in choices(open_ones)]
-
-
-def _open_choice(choice: Choice, names: Sequence[str]) -> Finding:
-    named = [names[i] for i in choice.inputs]
-    another = "the other" if len(named) == 2 else "another"
-    which = f"the model reads {another}" if max(choice.alone[1:]) > CLEAR else "data hardly say which"
-    shares = ", ".join(f"{name} alone {share:.2f}" for name, share in zip(named, choice.alone, strict=True))
-    said = (
-        f"{', '.join(named[:-1])} or {named[-1]} acts ({probability_words(choice.together)}), and {which}: {shares}, "
-    )
-    said += f"{'both' if len(named) == 2 else 'two of them'} {choice.both:.2f}, as a product too {choice.product:.2f}"
-    words = f"{said}. They go together ({choice.correlation:.2f}):"
-    return Finding(Kind.SUBSTITUTES, Severity.WARNING, words, choice.alone[0], "read them as one.")
 
 
 def coverage(

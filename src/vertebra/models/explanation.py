@@ -2,7 +2,7 @@
 
 import math
 import numbers
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import cast
 
 import numpy as np
@@ -26,7 +26,8 @@ from vertebra.terms.term import MOST_NAMED, Term, term_label
 N_SHOWN, N_SHOWN_BEYOND = {1: 50, 2: 20, 3: 8}, 5
 # What `effects` says of each term.
 EFFECTS = ["term", "order", "strength", "sd", "lower", "upper", "sobol", "probability"]
-EFFECTS += ["share", "share_lower", "share_upper", "share_own", "group"]
+EFFECTS += [f"{share}{end}" for share in ("share", "share_own", "share_through") for end in ("", "_lower", "_upper")]
+EFFECTS += ["group"]
 # What stands between the inputs of a term: as it is printed, without blanks, in files, and as keyboards have it.
 BETWEEN = (" × ", "×", ":", " x ", " * ")
 # What stands between the terms of a set whose split is not determined.
@@ -61,9 +62,9 @@ def effects(
             named, whole = groups.get(term, ("", None))
             # of a set whose split is not determined, what is known: that of its sum
             strength = strength if whole is None else whole.strength
-            shares = _share_columns(share, own, tails)
+            shares = _share_columns({"share": share, "share_own": own, "share_through": share - own}, tails)
             if whole is not None:
-                shares |= dict.fromkeys(("share_lower", "share_upper"), math.nan)
+                shares |= {name: math.nan for name in shares if name.endswith(("_lower", "_upper"))}
             low, high = unit * np.percentile(strength, tails)
             rows.append(
                 {
@@ -82,6 +83,12 @@ def effects(
     table = pd.DataFrame(rows, columns=EFFECTS).sort_values("strength", ascending=False, ignore_index=True)
     if (error := unit * error_of(model, baseline, output, measure)) > 0.0:
         table.attrs["error"] = error  # what a network is off its components by, over the rows
+    copies: dict[str, list[str]] = {}
+    for pair in model.sought.structures[latent].substitutes:
+        if pair.is_copy:
+            copies.setdefault(model.names[pair.input], []).append(model.names[pair.other])
+    if copies:
+        table.attrs["copies"] = copies  # other names of inputs
     return _on_scale(table, model, output)
 
 
@@ -99,16 +106,12 @@ def _groups(model: Model, baseline: TableLike, output: int, measure: MeasureLike
     return {term: (named[group], own) for group, own in found.items() for term in group}
 
 
-def _share_columns(
-    share: Float[np.ndarray, " draws"], own: Float[np.ndarray, " draws"], tails: list[float]
-) -> dict[str, float]:
-    low, high = np.percentile(share, tails)
-    return {
-        "share": float(share.mean()),
-        "share_lower": float(low),
-        "share_upper": float(high),
-        "share_own": float(own.mean()),
-    }
+def _share_columns(draws: Mapping[str, Float[np.ndarray, " draws"]], tails: list[float]) -> dict[str, float]:
+    found = {}
+    for name, each in draws.items():
+        low, high = np.percentile(each, tails)
+        found |= {name: float(each.mean()), f"{name}_lower": float(low), f"{name}_upper": float(high)}
+    return found
 
 
 def totals(model: Model, level: float = 0.95, *, output: int = 0, measure: MeasureLike = None) -> pd.DataFrame:
@@ -192,7 +195,7 @@ def _beyond(model: Model, terms: Sequence[Term], output: int) -> pd.DataFrame:
         if (size := structure.tests[term].size) is not None:
             sizes = [unit * each for each in size]
             about = (model.named(term), len(term), *sizes, math.nan, real[term])
-            rows.append(dict(zip(EFFECTS, (*about, *[math.nan] * 4, ""), strict=True)))
+            rows.append(dict(zip(EFFECTS, (*about, *[math.nan] * (len(EFFECTS) - len(about) - 1), ""), strict=True)))
     return pd.DataFrame(rows, columns=EFFECTS)
 
 

@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Polygon
 
-from vertebra.effects.words import probability_words
+from vertebra.effects.words import probability_words, with_copies
 from vertebra.plot.marks import (
     BLUE,
     DOUBTFUL,
@@ -48,6 +48,7 @@ def strengths(
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['x3', 'x0', 'x1', '… and 1 more']
     """
+    effects = effects.effects() if isinstance(effects, Explained) else effects
     found = found_in(effects)
     if most < 1:
         raise ValueError(f"`most` must be at least 1, got {most}.")
@@ -62,7 +63,10 @@ def strengths(
         bars(ax, [strength], [low], [high], [place], marker=_kind(term)[1], alpha=alpha)
         ax.text(1.02, place, said, transform=beside, va="center", alpha=alpha, fontsize="small")
     ax.text(1.02, -0.75, "P(real)", transform=beside, va="bottom", fontsize="x-small", color=GREY)
-    labels = [term_text(row.term) for row in shown] + ([f"… and {left_out} more"] if left_out else [])
+    copies = effects.attrs.get("copies", {})
+    labels = [term_text(with_copies(row.term, copies)) for row in shown] + (
+        [f"… and {left_out} more"] if left_out else []
+    )
     ax.set_yticks(range(len(labels)), labels)
     for i, label in enumerate(ax.get_yticklabels()):
         label.set_alpha(0.5 if i == len(shown) or shown[i].probability < DOUBTFUL else 1.0)

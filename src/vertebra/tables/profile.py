@@ -175,6 +175,17 @@ def copies_of(
     return result
 
 
+def copies_among(
+    seen: Mapping[int, int], matrix: Float[np.ndarray, "n p"], n_levels: Sequence[int], *, on_lines: bool = False
+) -> dict[int, int]:
+    """Which of the copies that were seen in some of the rows are copies in all of them."""
+    if not seen:
+        return {}
+    inputs = sorted({*seen, *seen.values()})
+    found = copies_of(matrix[:, inputs], [n_levels[i] for i in inputs], on_lines=on_lines)
+    return {inputs[i]: inputs[first] for i, first in found.items()}
+
+
 def _ends(column: Float[np.ndarray, " n"]) -> tuple[int, int, int]:
     """Where a number's least and largest values are, the place in the table that comes first, and how many gaps."""
     gaps = np.isnan(column)

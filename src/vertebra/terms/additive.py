@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.gaussian_rows import left_out
 from vertebra.likelihoods.working_responses import Classes, HeavyTails, Plain, UnevenNoise, Working
-from vertebra.tables.profile import copies_of
+from vertebra.tables.profile import copies_among, copies_of
 from vertebra.terms.all_rows import more_degrees, taken_to_all
 from vertebra.terms.components import Components
 from vertebra.terms.copula import Copula
@@ -166,6 +166,8 @@ def fit_additive(
     # what a copy says has been said, unless it is asked for
     is_free = clusters is None and within is None
     copies = copies_of(x, levels, on_lines=mains is Mains.LINES) if is_free else {}
+    if isinstance(everything, HeldTable):
+        copies = copies_among(copies, everything.x, levels, on_lines=mains is Mains.LINES)
     idle = set(copies)
     if mains is Mains.LINES:
         clusters = [(i,) for i in range(x.shape[1]) if i not in idle]
@@ -228,7 +230,9 @@ def _described(
     if sought.copies is not None:
         task.report("looking for inputs that could stand for those found")
         stories = [substitutes(model, sought.copies, task.asked.enough) for model in sought.fit.models]
-        structures = tuple(s._replace(substitutes=own) for s, own in zip(structures, stories, strict=True))
+        structures = tuple(
+            s._replace(substitutes=own, n_uncompared=n) for s, (own, n) in zip(structures, stories, strict=True)
+        )
     terms = found.terms._replace(joint=_joint(task, data, found.terms, basis, rows))
     # what a sample chose is fitted to all rows; shapes are known, and so are terms that were given
     if data is sought.data and task.asked.terms is None and not task.shapes and not data.are_many:

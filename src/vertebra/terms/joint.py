@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.linalg import solve_triangular
 from scipy.special import logsumexp, softmax
 
 from vertebra.machine.threads import CHUNK
@@ -216,7 +217,10 @@ def _shrunk(basis: Basis, k: int, inner, across, n_rows: float, copula: Copula, 
     score = ((across - inner @ start) @ a[:, seen]) / np.sqrt(sizes[seen])
     # Ω, of the outputs' mean: the same shrinkage is for all of them
     noise = (phi.T * np.mean(pure**2, axis=1)) @ phi / (len(phi) * n_rows)
-    shrinkage = _Shrinkage.of(inner, noise, np.where(np.diag(inner) > 0.0, _prior_variances(basis, k), 0.0), score)
+    # of a pair what goes to either input has a size of its own: one may have all, as in x0 · x0²
+    n_first = len(basis.blocks[basis.terms.index(term[:1])].index) if len(term) == 2 else 0
+    variances = np.where(np.diag(inner) > 0.0, _prior_variances(basis, k), 0.0)
+    shrinkage = _Shrinkage.of(inner, noise, variances, score, n_first)
     common = shrinkage.doubt()
     roots = [
         root_of(size * common + sum((np.outer(m[:, j], m[:, j]) for m in moved), start=np.zeros(inner.shape)))
@@ -235,37 +239,67 @@ def _regressed(phi: Float[np.ndarray, "points l"], own: Float[np.ndarray, "point
     return _regression(phi.T @ phi / len(phi), phi.T @ own / len(phi))
 
 
-class _Shrinkage(NamedTuple):
-    """D ~ N(0, τ²S) from a score N(GD, N), in a basis where the noise is I and the signal diagonal."""
+class _Family(NamedTuple):
+    """(I + aM₀ + bM₁)⁻¹ = Q(I + bV)⁻¹Qᵀ for one a, and its evidence for every b, but for a share of the prior."""
 
-    towards: Float[np.ndarray, "l r"]  # SGRQ, RRᵀ = N⁻¹
+    size: float  # a
+    towards: Float[np.ndarray, "l r"]  # GRQ
     from_score: Float[np.ndarray, "r l"]  # QᵀRᵀ
-    values: Float[np.ndarray, " r"]  # of RᵀGSGR, in which Q are its directions
+    values: Float[np.ndarray, " r"]  # V
+    log_evidence: Float[np.ndarray, " sizes"]
+
+
+class _Shrinkage(NamedTuple):
+    """D ~ N(0, aS₀ + bS₁) from a score N(GD, N), where the first columns have S₀ and the others S₁.
+
+    With RRᵀ = N⁻¹ and M = RᵀGSGR, in bases where the noise is I, and one of the signals diagonal.
+    """
+
     variances: Float[np.ndarray, " l"]  # S
-    log_evidence: Float[np.ndarray, " sizes"]  # of τ² = 0 and of exp LOG_SIZES
+    n_first: int
+    families: tuple[_Family, ...]
 
     @classmethod
-    def of(cls, inner, noise, variances, score) -> "_Shrinkage":
+    def of(cls, inner, noise, variances, score, n_first: int) -> "_Shrinkage":
         root = _inverse_root(noise)
-        values, vectors = np.linalg.eigh(root.T @ inner @ (variances[:, None] * inner) @ root)
-        values, from_score = np.maximum(values, 0.0), vectors.T @ root.T
-        rotated = from_score @ score
-        sizes = np.append(0.0, np.exp(LOG_SIZES))
-        log_evidence = np.array([_evidence(size * values, rotated) for size in sizes])
-        return cls(variances[:, None] * (inner @ from_score.T), from_score, values, variances, log_evidence)
+        across, z = inner @ root, root.T @ score
+        parts = (slice(0, n_first), slice(n_first, None))
+        first, second = (across[own].T @ (variances[own, None] * across[own]) for own in parts)
+        sizes, families = np.append(0.0, np.exp(LOG_SIZES)), []
+        for size in np.append(0.0, np.exp(LOG_SIZES[::2])) if n_first else [0.0]:
+            lower = np.linalg.cholesky(np.eye(len(first)) + size * first)
+            back = solve_triangular(lower, np.eye(len(first)), lower=True)
+            values, vectors = np.linalg.eigh(back @ second @ back.T)
+            values, q = np.maximum(values, 0.0), back.T @ vectors
+            rotated, constant = q.T @ z, z.shape[1] * float(np.sum(np.log(np.diag(lower))))
+            log_evidence = np.array([_evidence(b * values, rotated) for b in sizes]) - constant
+            families.append(_Family(float(size), across @ q, q.T @ root.T, values, log_evidence))
+        return cls(variances, n_first, tuple(families))
 
     def __call__(self, score: Float[np.ndarray, "l m"]) -> Float[np.ndarray, "l m"]:
-        """E[D | score] = τ²SG(τ²GSG + N)⁻¹ score, at the best τ."""
-        best = int(np.argmax(self.log_evidence))
-        size = 0.0 if best == 0 else math.exp(LOG_SIZES[best - 1])
-        return size * (self.towards @ ((self.from_score @ score) / (1.0 + size * self.values)[:, None]))
+        """E[D | score] = SGR(I + aM₀ + bM₁)⁻¹Rᵀ score, at the best a and b."""
+        best = max(self.families, key=lambda family: float(family.log_evidence.max()))
+        at = int(np.argmax(best.log_evidence))
+        second = 0.0 if at == 0 else math.exp(LOG_SIZES[at - 1])
+        sizes = np.where(np.arange(len(self.variances)) < self.n_first, best.size, second)
+        found = best.towards @ ((best.from_score @ score) / (1.0 + second * best.values)[:, None])
+        return (sizes * self.variances)[:, None] * found
 
     def doubt(self) -> Float[np.ndarray, "l l"]:
-        """Cov[D | score] = τ²S − τ⁴SG(τ²GSG + N)⁻¹GS, averaged over τ by evidence."""
-        share = np.exp(self.log_evidence - logsumexp(self.log_evidence))[1:]
-        sizes = np.exp(LOG_SIZES)
-        known = (share * sizes**2) @ (1.0 / (1.0 + np.outer(sizes, self.values)))
-        return np.diag((share @ sizes) * self.variances) - (self.towards * known) @ self.towards.T
+        """Cov[D | score] = S − SGR(I + aM₀ + bM₁)⁻¹RᵀGS, averaged over a and b by evidence."""
+        sizes, n = np.append(0.0, np.exp(LOG_SIZES)), self.n_first
+        whole = logsumexp([logsumexp(family.log_evidence) for family in self.families])
+        found = np.zeros((len(self.variances), len(self.variances)))
+        for a, towards, _, values, log_evidence in self.families:
+            share = np.exp(log_evidence - whole)
+            known = 1.0 / (1.0 + np.outer(sizes, values))
+            none, once, twice = ((share * sizes**k) @ known for k in range(3))
+            one, other = (self.variances[own, None] * towards[own] for own in (slice(0, n), slice(n, None)))
+            across = a * (one * once) @ other.T
+            found -= np.block([[a**2 * (one * none) @ one.T, across], [across.T, (other * twice) @ other.T]])
+            first = np.arange(len(found)) < n
+            found += np.diag(np.where(first, a * share.sum(), share @ sizes) * self.variances)
+        return found
 
 
 def _evidence(signal: Float[np.ndarray, " l"], towards: Float[np.ndarray, "l k"]) -> float:

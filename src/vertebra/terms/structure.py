@@ -55,6 +55,11 @@ class Substitute(NamedTuple):
     both: float  # each by itself
     product: float  # and together
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether they say the same, so that nothing tells them apart."""
+        return self.input_alone == self.other_alone and self.both == self.product == 0.0
+
 
 class Structure(NamedTuple):
     """The terms found, each with its subsets, the test of every candidate looked at, and how many there were."""
@@ -63,6 +68,7 @@ class Structure(NamedTuple):
     tests: dict[Term, Score]
     n_candidates: dict[int, int]
     substitutes: tuple[Substitute, ...] = ()
+    n_uncompared: int = 0  # pairs that go closely together, but less so than those
 
     @property
     def clusters(self) -> tuple[Term, ...]:

@@ -68,18 +68,23 @@ def choices(found: Sequence[Substitute]) -> list[Choice]:
 
 def substitutes(
     model: Model | None, copies: dict[int, int], enough: Callable[[], bool] = lambda: False
-) -> tuple[Substitute, ...]:
-    """The inputs that could stand for those of a model; `copies` are equal to another, and alike without a model."""
+) -> tuple[tuple[Substitute, ...], int]:
+    """The inputs that could stand for those of a model, and how many pairs as near as that were not compared.
+
+    `copies` are equal to another, and alike without a model.
+    """
     if model is None:
-        return ()
+        return (), 0
     acting = sorted({i for term in model.basis.terms for i in term})
     sure = {i: _together(model, (i,)) for i in {copies[j] for j in copies} if i in acting}
     found = [Substitute(i, j, 1.0, sure[i], 0.5, 0.5, 0.0, 0.0) for j, i in sorted(copies.items()) if i in sure]
-    for correlation, i, j in close_pairs(model.rows, acting)[:MOST_PAIRS]:
+    close, n_compared = close_pairs(model.rows, acting), 0
+    for correlation, i, j in close[:MOST_PAIRS]:
         if enough():
             break
         found.append(_compared(model, i, j, correlation))
-    return tuple(found)
+        n_compared += 1
+    return tuple(found), len(close) - n_compared
 
 
 def close_pairs(rows: RowSums, acting: Sequence[int]) -> list[tuple[float, int, int]]:
