@@ -13,7 +13,7 @@ from vertebra.metrics import coverage, rmse
 from vertebra.models import beside
 from vertebra.models import networks as fitting
 from vertebra.models.calibration import LeftOut, left_out
-from vertebra.models.remainder import blend, is_something_left, left_out_errors
+from vertebra.models.remainder import Bumps, Ridge, blend, is_something_left
 from vertebra.pages.report import page
 
 NAMES = ["a", "b", "c", "d", "kind", "gap"]
@@ -55,13 +55,25 @@ def terms_alone():
 def test_errors_left_out_are_those_of_ridges_fitted_without_the_row(rng):
     features, y, weight = rng.standard_normal((12, 4)), rng.standard_normal((12, 2)), rng.uniform(0.5, 3.0, 12)
     penalties = np.array([0.1, 10.0])
-    for penalty, errors in zip(penalties, left_out_errors(features, y, weight, penalties), strict=True):
+    for penalty, errors in zip(penalties, Ridge(features, weight, penalties).errors(y), strict=True):
         for i in range(12):
             # one of the rows that a weight stands for, or all of less than one
             rest = np.where(np.arange(12) == i, np.maximum(weight - 1.0, 0.0), weight)
             gram = features.T @ (rest[:, None] * features) + penalty * np.eye(4)
             v = np.linalg.solve(gram, features.T @ (rest[:, None] * y))
             np.testing.assert_allclose(errors[i], y[i] - features[i] @ v, rtol=1e-9)
+
+
+def test_bumps_say_of_each_target_what_they_would_say_of_it_alone(rng):
+    x, y, weight = rng.standard_normal((300, 5)), rng.standard_normal((300, 2)), rng.uniform(0.5, 3.0, 300)
+    bumps = Bumps(x, weight)
+    first = list(bumps.errors(y[:, :1]))
+    for (rows, both), (same, one), (again, other) in zip(
+        bumps.errors(y), first, Bumps(x, weight).errors(y[:, 1:]), strict=True
+    ):
+        np.testing.assert_array_equal(rows, same)
+        np.testing.assert_array_equal(rows, again)
+        np.testing.assert_allclose(both, np.concatenate([one, other], axis=1), rtol=1e-8, atol=1e-10)
 
 
 def test_nothing_is_seen_in_noise(rng):

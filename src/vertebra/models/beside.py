@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from vertebra.effects.decomposition import N_DRAWS
+from vertebra.effects.effect import N_DRAWS
 from vertebra.effects.ensemble import EnsemblePosterior, Remainder
 from vertebra.effects.made_of import made_of
 from vertebra.inference.outcome import Fitted
@@ -23,7 +23,7 @@ from vertebra.models.findings import Finding, Kind, Severity, notes
 from vertebra.models.flexible import flexible
 from vertebra.models.networks import SCHEMES, TRIED, Shape, ensemble_of, train, training
 from vertebra.models.reading import Encoded, Targets
-from vertebra.models.remainder import errors_of_bumps, is_better_with, is_something_left, may_be_looked_at
+from vertebra.models.remainder import Bumps, is_better_with, is_something_left, may_be_looked_at
 from vertebra.models.rows import Rows
 from vertebra.models.searched import Searched
 from vertebra.models.settings import Settings
@@ -110,7 +110,8 @@ class Terms(NamedTuple):
         What terms miss is nearest to what is looked for; but terms that were chosen by the rows seem to miss little.
         """
         rows, away, x = self.searched.rows, self.away(), self.coded(seed).x
-        if is_something_left(x, away, rows.weight):
+        bumps = Bumps(x, rows.weight)
+        if is_something_left(x, away, rows.weight, bumps):
             return True
         folds = folds_for(rows, seed)
         trees = flexible(rows._replace(y=away), folds, self.n_levels, seed=seed)
@@ -124,7 +125,7 @@ class Terms(NamedTuple):
         y = self._responses()
         return any(
             is_better_with(ours[some], said, y[places[some]], rows.weight[places[some]])
-            for some, said in self._others(places, x, y, folds, seed)
+            for some, said in self._others(places, bumps, y, folds, seed)
         )
 
     def _responses(self) -> Float[np.ndarray, "n k"]:
@@ -140,12 +141,12 @@ class Terms(NamedTuple):
         mean = Predictive(self.found.likelihood, f, np.zeros_like(f)).mean()
         return mean[:, 1:] if self.target.n_classes == 2 else mean
 
-    def _others(self, places, x, y, folds, seed) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def _others(self, places, bumps: Bumps, y, folds, seed) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """What quick models of y itself say of rows among `places` without them, and which of these it is."""
         rows = self.searched.rows
         where = np.full(len(y), -1)
         where[places] = np.arange(len(places))
-        for seen, error in errors_of_bumps(x, y, rows.weight):
+        for seen, error in bumps.errors(y):
             own = where[seen] >= 0
             yield where[seen][own], (y[seen] - error)[own]
         trees = flexible(rows._replace(y=y), folds, self.n_levels, seed=seed)

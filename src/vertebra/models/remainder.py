@@ -5,6 +5,7 @@ nearest which neither had seen. It is sought only where a quick look at what A l
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,10 @@ LEAST_SHARE, LEAST_Z = 0.02, 4.0
 
 
 def is_something_left(
-    x: Float[np.ndarray, "n p"], away: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]
+    x: Float[np.ndarray, "n p"],
+    away: Float[np.ndarray, "n k"],
+    weight: Float[np.ndarray, " n"],
+    bumps: "Bumps | None" = None,
 ) -> bool:
     """Whether a ridge regression on bumps over all inputs predicts what rows are away from the terms.
 
@@ -34,9 +38,8 @@ def is_something_left(
     """
     if not may_be_looked_at(x):
         return False
-    return any(
-        is_clear(away[rows] ** 2, error**2, weight[rows]).any() for rows, error in errors_of_bumps(x, away, weight)
-    )
+    bumps = Bumps(x, weight) if bumps is None else bumps
+    return any(is_clear(away[rows] ** 2, error**2, weight[rows]).any() for rows, error in bumps.errors(away))
 
 
 def may_be_looked_at(x: Float[np.ndarray, "n p"]) -> bool:
@@ -44,24 +47,38 @@ def may_be_looked_at(x: Float[np.ndarray, "n p"]) -> bool:
     return len(x) >= LEAST_ROWS and int(np.sum(np.ptp(np.nan_to_num(x), axis=0) > 0.0)) >= LEAST_INPUTS
 
 
-def errors_of_bumps(
-    x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]
-) -> Iterator[tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m k"]]]:
-    """By what ridge regressions of y on bumps miss rows that they were fitted without, and which rows these are."""
-    n, p = x.shape
-    order = np.random.default_rng(0).permutation(n)[:MOST_ROWS]
-    x, y, weight = x[order], y[order], weight[order]
-    spread = x.std(axis=0)
-    x = x / np.where(spread > 0.0, spread, 1.0)
-    centres = x[:N_CENTRES]
-    far, between = (cdist(each, centres, "sqeuclidean") / p for each in (x, centres))
-    for lengthscale in LENGTHSCALES:
+class Bumps:
+    """Ridge regressions on bumps over all inputs of some rows; what is the same for all targets is worked out once."""
+
+    def __init__(self, x: Float[np.ndarray, "n p"], weight: Float[np.ndarray, " n"]):
+        n, self._p = x.shape
+        self.order = np.random.default_rng(0).permutation(n)[:MOST_ROWS]
+        x, self._weight = x[self.order], weight[self.order]
+        spread = x.std(axis=0)
+        self._x = x / np.where(spread > 0.0, spread, 1.0)
+        self._ridges: dict[float, Ridge] = {}
+
+    def errors(self, y: Float[np.ndarray, "n k"]) -> Iterator[tuple[Int[np.ndarray, " m"], Float[np.ndarray, "m k"]]]:
+        """By what regressions of y miss rows that they were fitted without, and which rows these are."""
+        for lengthscale in LENGTHSCALES:
+            if lengthscale not in self._ridges:
+                self._ridges[lengthscale] = self._ridge(lengthscale)
+            for error in self._ridges[lengthscale].errors(y[self.order]):
+                yield self.order, error
+
+    @cached_property
+    def _far(self) -> tuple[Float[np.ndarray, "m c"], Float[np.ndarray, "c c"]]:
+        """Squared distances of rows from centres, and of these from each other."""
+        centres = self._x[:N_CENTRES]
+        return tuple(cdist(each, centres, "sqeuclidean") / self._p for each in (self._x, centres))
+
+    def _ridge(self, lengthscale: float) -> "Ridge":
+        far, between = self._far
         # the kernel exp(−‖x − x′‖²/2pℓ²) by its values at the centres
         values, vectors = np.linalg.eigh(np.exp(-0.5 * between / lengthscale**2))
         kept = values > 1e-8 * values[-1]
         features = np.exp(-0.5 * far / lengthscale**2) @ (vectors[:, kept] / np.sqrt(values[kept]))
-        for error in left_out_errors(features, y, weight, PENALTIES * float(weight.mean())):
-            yield order, error
+        return Ridge(features, self._weight, PENALTIES * float(self._weight.mean()))
 
 
 def is_better_with(
@@ -74,23 +91,25 @@ def is_better_with(
     return bool(is_clear(away**2, (away - share * apart) ** 2, weight).any())
 
 
-def left_out_errors(
-    features: Float[np.ndarray, "n r"],
-    y: Float[np.ndarray, "n k"],
-    weight: Float[np.ndarray, " n"],
-    penalties: Float[np.ndarray, " l"],
-) -> Iterator[Float[np.ndarray, "n k"]]:
-    """By what ridge regressions miss each row when they are fitted without it, for one penalty after the other."""
-    root = np.sqrt(weight)[:, None]
-    scaled = root * features
-    squares, vectors = np.linalg.eigh(scaled.T @ scaled)
-    directions = scaled @ vectors
-    along = directions.T @ (root * y)
-    for penalty in penalties:
-        shrunk = 1.0 / (np.maximum(squares, 0.0) + penalty)
+class Ridge:
+    """Ridge regressions of rows, one for each penalty."""
+
+    def __init__(
+        self, features: Float[np.ndarray, "n r"], weight: Float[np.ndarray, " n"], penalties: Float[np.ndarray, " l"]
+    ):
+        self._root = np.sqrt(weight)[:, None]
+        scaled = self._root * features
+        squares, vectors = np.linalg.eigh(scaled.T @ scaled)
+        self._directions = scaled @ vectors
+        self._shrunk = 1.0 / (np.maximum(squares, 0.0)[:, None] + penalties)
         # of a row that stands there several times, one is left out
-        leverage = directions**2 @ shrunk / np.maximum(weight, 1.0)
-        yield (y - directions @ (shrunk[:, None] * along) / root) / (1.0 - leverage)[:, None]
+        self._leverage = self._directions**2 @ self._shrunk / np.maximum(weight, 1.0)[:, None]
+
+    def errors(self, y: Float[np.ndarray, "n k"]) -> Iterator[Float[np.ndarray, "n k"]]:
+        """By what they miss each row when they are fitted without it, for one penalty after the other."""
+        along = self._directions.T @ (self._root * y)
+        for shrunk, leverage in zip(self._shrunk.T, self._leverage.T, strict=True):
+            yield (y - self._directions @ (shrunk[:, None] * along) / self._root) / (1.0 - leverage)[:, None]
 
 
 class Blend(NamedTuple):
