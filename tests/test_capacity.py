@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 from vertebra.cli.app import app
 from vertebra.models import capacity
 from vertebra.models.capacity import plan
+from vertebra.tables.passes import ROWS_SEARCHED
+from vertebra.terms import additive
 
 
 def test_a_plan_grows_with_rows_inputs_and_terms_and_shrinks_with_workers():
@@ -29,6 +31,16 @@ def test_rows_read_some_at_a_time_take_no_memory_of_the_table():
     few, many = (plan(n, 20, memory=1.5) for n in (10**7, 10**9))
     assert many.memory < 1.2 * few.memory < 4 * 2**30
     assert plan(10**7, 20).memory > 8 * 20 * 10**7
+
+
+@pytest.mark.parametrize("memory", [None, 2.0])
+def test_a_plan_has_the_rows_that_are_searched(memory):
+    assert plan(10_000, 20, memory=memory).searched == 10_000
+    at_most, more, many = (plan(n, 20, memory=memory) for n in (ROWS_SEARCHED, 60_000, 10**8))
+    assert at_most.searched == more.searched == many.searched == ROWS_SEARCHED == additive.ROWS_SEARCHED
+    # what lies beyond is passed over
+    assert at_most.search == more.search == many.search
+    assert at_most.passes < more.passes < many.passes
 
 
 @pytest.mark.parametrize(("inputs", "triples"), [(2, 0), (10, 120), (60, 34_220), (61, 0)])

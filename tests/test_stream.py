@@ -187,6 +187,7 @@ def test_terms_are_sought_in_a_sample_and_fitted_to_all_rows(folder, frame, smal
 
 def test_a_large_frame_is_searched_in_a_sample_too(frame, monkeypatch):
     from vertebra.models import additive as estimators
+    from vertebra.terms import additive
 
     monkeypatch.setattr(estimators, "MOST_SEARCHED", 1000)
     kept = frame[frame["price"].notna()]
@@ -194,6 +195,13 @@ def test_a_large_frame_is_searched_in_a_sample_too(frame, monkeypatch):
     model = vb.AdditiveRegressor(random_state=0).fit(x, y)
     assert any("1,000 of the rows" in note for note in model.diagnostics_.notes)
     assert model.model_.profile.n_rows > 1000
+    # of these, fewer are searched, and that is what is said
+    monkeypatch.setattr(additive, "ROWS_SEARCHED", 700)
+    for most in (1000, 10**6):
+        monkeypatch.setattr(estimators, "MOST_SEARCHED", most)
+        model = vb.AdditiveRegressor(clusters=[("size", "rooms"), ("kind",)], remainder=False, likelihood="gaussian")
+        (note,) = (each for each in model.fit(x, y).diagnostics_.notes if "sought" in each)
+        assert note.startswith("terms were sought in 700 of the rows, and fitted to all ")
     assert {("size", "rooms"), ("kind",)} <= set(model.clusters_)
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, softmax
 
@@ -77,6 +77,15 @@ class Working(Protocol):
         """The same of other rows, with what was learned from these."""
         ...
 
+    @property
+    def targets(self) -> Float[np.ndarray, "n k"]:
+        """What the rows are of, as `of` takes it."""
+        ...
+
+    def some(self, rows: Int[np.ndarray, " m"]) -> "Working":
+        """The same of some of these rows, with nothing learned yet."""
+        ...
+
     def likelihood(self, noise: list[float]) -> Likelihood: ...
 
 
@@ -97,6 +106,13 @@ class Plain:
 
     def of(self, y, weight):
         return Plain(y, weight)
+
+    @property
+    def targets(self):
+        return self.y
+
+    def some(self, rows):
+        return Plain(self.y[rows], self.weight[rows])
 
     def likelihood(self, noise):
         return Gaussian(np.sqrt(np.maximum(noise, 1e-12)))
@@ -128,6 +144,13 @@ class Classes:
 
     def of(self, y, weight):
         return Classes(y[:, 0].astype(int), self.n_classes, weight)
+
+    @property
+    def targets(self):
+        return self.codes.astype(float)
+
+    def some(self, rows):
+        return Classes(self.codes[rows, 0], self.n_classes, self.weight[rows])
 
     def expected_log_prob(self, f, variance) -> float:
         """Σ E log p(y | f) over the rows, under q(f)."""
@@ -170,6 +193,13 @@ class Counts:
 
     def of(self, y, weight):
         return Counts(y, weight)
+
+    @property
+    def targets(self):
+        return self.y
+
+    def some(self, rows):
+        return Counts(self.y[rows], self.weight[rows])
 
     def likelihood(self, noise):
         return Poisson()
@@ -233,6 +263,13 @@ class MoreVaried:
         other.dispersion, other.gain, other.is_settled = self.dispersion, self.gain, True
         return other
 
+    @property
+    def targets(self):
+        return self.y
+
+    def some(self, rows):
+        return MoreVaried(self.y[rows], self.weight[rows], may_be_poisson=self.may_be_poisson)
+
     def likelihood(self, noise):
         is_poisson = self.may_be_poisson and np.all(self.gain < LEAST_GAIN)
         return Poisson() if is_poisson else NegativeBinomial(self.dispersion)
@@ -282,6 +319,13 @@ class HeavyTails:
         other.scale, other.degrees, other.is_settled = self.scale, self.degrees, True
         return other
 
+    @property
+    def targets(self):
+        return self.y
+
+    def some(self, rows):
+        return HeavyTails(self.y[rows], self.weight[rows])
+
     def likelihood(self, noise):
         return StudentT(self.scale, self.degrees)
 
@@ -330,6 +374,13 @@ class UnevenNoise:
         other = UnevenNoise(y, weight)
         other.scale = self.scale
         return other
+
+    @property
+    def targets(self):
+        return self.y
+
+    def some(self, rows):
+        return UnevenNoise(self.y[rows], self.weight[rows])
 
     def likelihood(self, noise):
         return HeteroscedasticGaussian(self.scale)

@@ -7,7 +7,8 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vertebra.effects.posterior import NetworkPosterior, TermsPosterior
+from vertebra.effects.network_posterior import NetworkPosterior
+from vertebra.effects.posterior import TermsPosterior
 from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.likelihoods.working_responses import Plain
@@ -322,9 +323,9 @@ class AdditiveFit:
     ) -> Outcome:
         """The terms as they are."""
         words = ["fitted in closed form: nothing was trained by steps of a gradient.", *noise.notes]
-        if (everything := searched.everything) is not None:
-            n, n_all = len(searched.x), everything.n_rows
-            words.append(f"terms were sought in {n:,} of the rows, and fitted to all {n_all:,}.")
+        if found.n_searched is not None:
+            n_all = len(searched.x) if searched.everything is None else searched.everything.n_rows
+            words.append(f"terms were sought in {found.n_searched:,} of the rows, and fitted to all {n_all:,}.")
         if self.shapes:
             ways = (f"{'rises' if s > 0 else 'falls'} with {self.read.names[i]}" for i, s in self.shapes.items())
             words.append(f"as asked, f {', '.join(ways)}; draws of it are the nearest functions that do.")

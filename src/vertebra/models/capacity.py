@@ -7,7 +7,7 @@ operation by operation. `benchmarks/plan.py` fits the numbers and checks them at
 import math
 from typing import NamedTuple
 
-from vertebra.tables.passes import FEWEST, MOST_SEARCHED, N_FUNCTIONS, SHARE
+from vertebra.tables.passes import FEWEST, MOST_SEARCHED, N_FUNCTIONS, ROWS_SEARCHED, SHARE
 from vertebra.terms.model import MOST_OF_ALL, most_columns
 from vertebra.terms.search import MAX_TRIPLES
 
@@ -58,14 +58,16 @@ def plan(rows: int, inputs: int, *, terms: int = 5, workers: int = 1, memory: fl
     most = MOST_SEARCHED
     if memory is not None:
         most = int(min(max(SHARE * memory * 2**30 / (8.0 * N_FUNCTIONS * inputs), FEWEST), MOST_SEARCHED))
-    searched = min(rows, most)
+    sampled = min(rows, most)
+    searched = min(sampled, ROWS_SEARCHED)
     columns = min(terms * (COLUMNS + COLUMNS_A_DECADE * math.log10(max(rows, 1000) / 1000.0)), most_columns(rows))
     search = SEARCH * (searched / 1000.0) ** BY_ROWS * (inputs / 10.0) ** BY_INPUTS
+    # a sample is passed over too, and so is every table that is not searched whole
     is_taken_on = memory is not None or rows > searched
     passes = rows * (READING * inputs + MULTIPLYING * columns**2) if is_taken_on else 0.0
     sums = 6.0 * 8.0 * min(columns * 4.0, MOST_OF_ALL) ** 2
     functions = 8.0 * KEPT * searched * inputs
-    held = 0.0 if memory is not None else 8.0 * COPIES * rows * inputs
+    held = 8.0 * COPIES * (rows if memory is None else sampled) * inputs
     # chunks of 65,536 rows as they are read, two ahead, and what two threads make of them
     part = 3.0 * 65_536 * 8.0 * (inputs + columns)
     triples = math.comb(inputs, 3)

@@ -27,6 +27,8 @@ from vertebra.tables.weighting import Weights, weighting
 N_FUNCTIONS = 56
 # The share of the memory for these at the rows searched, and how few and many such rows may be. Round numbers.
 SHARE, FEWEST, MOST_SEARCHED = 0.5, 20_000, 100_000
+# Terms are sought in so many of these: what they cannot show is a share of some 10⁻³ of the noise's variance.
+ROWS_SEARCHED = 15_000
 # Chunks after which progress is told: 1.6 million rows.
 PROGRESS = 200
 # Rows that conformal intervals are calibrated on, and the largest share of a table: with 20,000 the level is met to

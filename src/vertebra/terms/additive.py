@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from vertebra.likelihoods import Likelihood
 from vertebra.likelihoods.gaussian_rows import left_out
 from vertebra.likelihoods.working_responses import Classes, HeavyTails, Plain, UnevenNoise, Working
+from vertebra.tables.passes import ROWS_SEARCHED
 from vertebra.tables.profile import copies_among, copies_of
 from vertebra.terms.all_rows import more_degrees, taken_to_all
 from vertebra.terms.components import Components
@@ -27,6 +28,7 @@ from vertebra.terms.families import DEGREE, Family
 from vertebra.terms.functions import System, system_of
 from vertebra.terms.joint import Joint, gram_of, shrunk
 from vertebra.terms.latents import (
+    MANY_LATENTS,
     MAX_EXACT,
     NO_LEVELS,
     Data,
@@ -62,9 +64,6 @@ from vertebra.terms.together import fit_together
 
 # Families are compared with so many rows. A round number.
 ROWS_FOR_LOCAL = 200
-# Of more rows terms are sought in so many: what these cannot show is a share of some 10⁻³ of the noise's variance. All
-# rows are then fitted.
-ROWS_SEARCHED = 15_000
 # Where weights change from round to round, how columns go together is averaged over so many rows at most: off by 0.3 %.
 MOST_FOR_GRAM = 100_000
 # Rough terms of all rows grow so many times while they use what they have: on power (split 0) rows are missed by 3.55
@@ -91,6 +90,7 @@ class Additive(NamedTuple):
     noise: tuple[float, ...]  # the variance of every latent function's response
     left_out: tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]  # f at each row without it
     describe: Callable[["Additive"], "Additive"] | None = None  # what is still to be said of it
+    n_searched: int | None = None  # the rows that terms were sought in, where there are more
 
     def described(self) -> "Additive":
         """The same with tests of its terms, how its columns go together, and what could stand for what.
@@ -181,11 +181,18 @@ def fit_additive(
     if everything is not None:
         report(f"fitting {len(fit.basis.terms)} terms to all {everything.n_rows:,} rows")
         data, fit, rows = taken_to_all(data, fit, rows, task.x, everything)
+        if len(task.x) < len(x):
+            # with what the rows searched say of the noise
+            working = data.working.of(working.targets, weight)
+            all_of_them = all_of_them._replace(working=working)
         data = data._replace(
             values=[s.at(column, grows=False) for s, column in zip(data.systems, x.T, strict=True)], working=working
         )
     found, variance = _concluded(all_of_them, data, fit, rows, structures, rng)
-    found = found._replace(describe=partial(_described, all_of_them, data, fit.basis, rows, sought))
+    found = found._replace(
+        describe=partial(_described, all_of_them, data, fit.basis, rows, sought),
+        n_searched=None if everything is None else len(task.x),
+    )
     if calibrate and clusters is None and not shapes:
         found = _checked(all_of_them, found, fit.basis, variance, rng)
     return found.described() if describes else found
@@ -261,16 +268,13 @@ def _refit(task: _Task, rng: np.random.Generator) -> Refit:
 def _sampled(task: _Task, everything: Everything | None, rng: np.random.Generator) -> tuple[_Task, Everything | None]:
     """The task with no more rows than terms are sought in; and all rows, where these are fewer."""
     x, weight, working = task.x, task.weight, task.working
-    targets = None
-    if isinstance(working, Plain):
-        targets = working.y
-    elif isinstance(working, Classes) and working.n_classes == 2:
-        targets = working.codes.astype(float)
+    # many classes share terms, and each has few rows of a sample
+    is_many = isinstance(working, Classes) and working.hits.shape[1] >= MANY_LATENTS
     # rows that depend on each other are looked at together
-    if len(x) > ROWS_SEARCHED and targets is not None and task.groups is None:
+    if len(x) > ROWS_SEARCHED and not is_many and task.groups is None:
         some = np.sort(rng.choice(len(x), ROWS_SEARCHED, replace=False))
-        everything = HeldTable(x, targets, weight) if everything is None else everything
-        task = task._replace(x=x[some], weight=weight[some], working=working.of(targets[some], weight[some]))
+        everything = HeldTable(x, working.targets, weight) if everything is None else everything
+        task = task._replace(x=x[some], weight=weight[some], working=working.some(some))
         task = task._replace(levels={i: each[some] for i, each in task.levels.items()})
     more = 0 if everything is None else more_degrees(everything.n_rows)
     return task._replace(more=more, is_sample=everything is not None), everything
