@@ -13,28 +13,31 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 
 # The storeys from the ground up, and the files of each in order: a file imports only from files before it.
 STOREYS = {
-    "machine": "threads devices memory checks control file claims checkpoint meeting cluster",
+    "machine": "later threads devices memory checks control file claims checkpoint meeting cluster",
     "tables": "endings values counting written column delimited tablefile schema named belonging weighting folds"
     " encoding profile survey parquet partitions sample known passes streamed windows",
     "networks": (
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
         "embeddings layer wiring layout stack mixed network build schemes prior_functions"
     ),
-    "likelihoods": "quadrature densities quantiles likelihood continuous discrete survival gaussian_rows"
+    "likelihoods": "quadrature densities in_jax quantiles likelihood continuous discrete survival kept gaussian_rows"
     " working_responses predictive",
     "inference": "objective conjugate rows training arguments density laplace draws settings outcome run fitting",
-    "terms": "term polynomials families functions ascent evidence dependence sums structure model sandwich chi_squares"
-    " sizes level_scores score_test triples choice jumps search linear copula joint sum_of_terms components splits"
-    " block shapes latents roughness chosen revision all_rows overconfidence together substitutes additive group_lasso",
-    "effects": "words notebook grid effect pieces regression members decomposition made_of ensemble posterior",
+    "terms": "term polynomials families curve functions ascent evidence dependence sums structure model sandwich"
+    " chi_squares sizes level_scores score_test triples choice jumps search linear copula joint sum_of_terms components"
+    " splits block shapes latents roughness chosen revision all_rows overconfidence together substitutes additive"
+    " group_lasso",
+    "effects": "words notebook grid effect pieces regression members decomposition made_of ensemble posterior"
+    " network_posterior",
     "models": "settings capacity transform target rows conformal reading searched scores findings near_copies left_over"
     " diagnostics dependence levels calibration remainder shares noise_choice evaluation refits flexible networks"
-    " beside model given explanation remains summary conclusion scale_choice count_choice additive additive_fits skeleton",
+    " beside model given explanation remains summary conclusion scale_choice count_choice additive additive_fits"
+    " skeleton",
     "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
     "pages": "words drawings whatif chartdata cases report",
     "estimators": "shown partitioned estimator regressor classifier explanations additive skeleton loading",
-    "cli": "tablefile terminal options roles answers folder holdout embedded plan fit predict ask look demo app"
+    "cli": "tablefile loaded terminal options roles answers folder holdout embedded plan fit predict ask look demo app"
     " __main__",
 }
 # Homes of public names at the top level: those of a storey's, and what is no part of the house.
@@ -49,8 +52,11 @@ def room_of(path):
 
 
 def imports(path):
-    """What a file imports of the package, by its place; inside functions too."""
+    """What a file imports of the package, by its place; inside functions, and later, too."""
     for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "later":
+            name = node.args[0].value
+            yield from [name.removeprefix("vertebra.")] if name.startswith("vertebra.") else []
         if isinstance(node, ast.Import):
             yield from (a.name.removeprefix("vertebra.") for a in node.names if a.name.startswith("vertebra."))
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "vertebra":

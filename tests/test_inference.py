@@ -14,7 +14,7 @@ from own import Beta, Logarithms
 
 import vertebra as vb
 from vertebra.effects.ensemble import EnsemblePosterior
-from vertebra.effects.posterior import NetworkPosterior
+from vertebra.effects.network_posterior import NetworkPosterior
 from vertebra.inference import Diverged, run, training
 from vertebra.inference.objective import minibatch_elbo, step_noise
 from vertebra.inference.rows import Data, arrange, minibatch_of

@@ -1,4 +1,4 @@
-"""Categories of many levels are tested by their levels: what does nothing is not found, and no product is called real."""
+"""Categories of many levels are tested by their levels: what does nothing is not found, no product is called real."""
 
 import importlib
 import itertools
@@ -107,7 +107,8 @@ def test_uneven_noise_makes_no_level_act(rng):
 
 
 def test_a_category_nested_in_one_of_the_model_is_as_likely_as_another(rng):
-    # residuals of a model of the outer one sum to nothing in it: without V⁻¹ the inner one would seem to do less than nothing
+    # residuals of a model of the outer one sum to nothing in it: without V⁻¹ the inner one would seem to do less than
+    # nothing
     outer, noise = rng.integers(0, 40, 1200), rng.standard_normal(1200)
     x = np.column_stack([outer, rng.standard_normal(1200)]).astype(float)
     weight, y = np.ones(1200), rng.standard_normal(40)[outer] + noise
@@ -239,7 +240,7 @@ def test_the_study_of_levels_in_a_small_form(study):
 
 
 def test_the_recorded_study_holds_what_docs_say(study):
-    """Idle categories: false at the level asked, within what so many tables can tell; no pair; and effects are found."""
+    """Idle categories: false at the level asked, within what so many tables can tell; no pair; effects are found."""
     rows = pd.read_csv(ROOT / "experiments/results/levels.csv")
     assert (rows["pairs"] == 0).all()
     for kind, n in study.KINDS:

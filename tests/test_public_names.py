@@ -1,14 +1,18 @@
 """The public names: found when they are asked for, and the same for people, editors and type checkers."""
 
 import ast
+import inspect
 import pathlib
 import pickle
 import subprocess
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import vertebra as vb
+from vertebra.files.params import ARGUMENTS
 
 STUB = pathlib.Path(vb.__file__).with_name("__init__.pyi")
 
@@ -62,6 +66,60 @@ def test_the_command_line_starts_without_jax_and_pandas():
         "import sys, vertebra, vertebra.cli; print(*sorted({'jax', 'numpy', 'pandas', 'sklearn'} & set(sys.modules)))"
     )
     assert fresh(code).strip() == ""
+
+
+# What takes long to import, and what commands that look at a model must do without.
+HEAVY = ["equinox", "jax", "narwhals", "optax", "scipy.interpolate", "scipy.linalg", "scipy.optimize", "scipy.sparse"]
+HEAVY += ["scipy.stats", "sklearn"]
+# (of these NumPy and pandas are what a model's file and its tables are read with)
+NOT_AT_ALL = {"--help": [*HEAVY, "numpy", "pandas"], "fit --help": [*HEAVY, "numpy", "pandas"]}
+LOOKS = [
+    "info {model}",
+    "info {model} --json",
+    "effects {model}",
+    "effects {model} --term x3",
+    "predict {model} {table}",
+]
+LOOKS += ["effects {model} --totals", "effects {model} --json"]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A model of terms, and a table of its inputs, as files."""
+    folder = tmp_path_factory.mktemp("kept")
+    data = vb.datasets.synthetic("f1", 100)
+    x = pd.DataFrame(data.x, columns=[f"x{i}" for i in range(data.x.shape[1])])
+    model = vb.AdditiveRegressor(clusters=[("x0", "x1"), ("x3",)], likelihood="gaussian", remainder=False)
+    model.fit(x, data.y).save(folder / "numbers.vertebra")
+    classes = vb.AdditiveClassifier(clusters=[("x0", "x1"), ("x3",)], remainder=False)
+    classes.fit(x, data.y > np.median(data.y)).save(folder / "classes.vertebra")
+    x.head(5).to_csv(folder / "table.csv", index=False)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["numbers", "classes"])
+@pytest.mark.parametrize("command", [*NOT_AT_ALL, *LOOKS])
+@pytest.mark.everyday("--help-numbers", *(f"{command}-numbers" for command in LOOKS[:4]))
+def test_commands_that_look_at_a_model_import_little(kept, command, kind):
+    line = command.format(model=kept / f"{kind}.vertebra", table=kept / "table.csv").split()
+    code = f"""
+import contextlib, io, sys
+from vertebra.cli.app import app
+sys.stdout = io.TextIOWrapper(io.BytesIO())
+try:
+    app({line!r})
+except SystemExit as ended:
+    assert not ended.code, ended.code
+sys.stdout = sys.__stdout__
+print(*[name for name in {NOT_AT_ALL.get(command, HEAVY)!r} if name in sys.modules])
+"""
+    assert fresh(code).strip() == ""
+
+
+def test_models_are_looked_at_by_the_arguments_of_their_estimators():
+    for name, usual in ARGUMENTS.items():
+        parts = inspect.signature(getattr(vb, name)).parameters
+        assert usual == {part: each.default for part, each in parts.items()}, name
 
 
 def test_no_room_has_the_name_of_something_public():

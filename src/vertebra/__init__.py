@@ -22,7 +22,7 @@ _MODULES = (
 _NAMES = {
     "effects.decomposition": ("attribute", "decompose"),
     "effects.effect": ("Effect", "sobol"),
-    "effects.posterior": ("as_network",),
+    "effects.network_posterior": ("as_network",),
     "estimators": ("AdditiveClassifier", "AdditiveRegressor", "SkeletonClassifier", "SkeletonRegressor", "load"),
     "files.built": ("save",),
     "inference": (

@@ -21,7 +21,7 @@ from vertebra.effects.effect import (
     Effect as Effect,
     sobol as sobol,
 )
-from vertebra.effects.posterior import (
+from vertebra.effects.network_posterior import (
     as_network as as_network,
 )
 from vertebra.estimators import (

@@ -5,15 +5,13 @@ import json
 import pathlib
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
 from vertebra.cli.tablefile import Refused, nearest
-from vertebra.cli.terminal import Gain
-from vertebra.estimators.estimator import Estimator
-from vertebra.estimators.explanations import Explanations
+from vertebra.cli.terminal import Estimator, Explanations, Gain
 from vertebra.files.outputs import predictions, with_unread
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.explanation import inputs_named, measure_of
@@ -27,9 +25,9 @@ from vertebra.terms.term import term_in_files, term_label
 
 def as_additive(model: Estimator) -> Explanations:
     """The model, if it has terms."""
-    if not isinstance(model, Explanations):
-        raise Refused(f"a {type(model).__name__} has no terms: fit an additive model.")
-    return model
+    if model.model_.found is None:
+        raise Refused(f"a {model.model_.kind} has no terms: fit an additive model.")
+    return cast(Any, model)
 
 
 def output_number(model: Explanations, name: str | None) -> int:
@@ -242,10 +240,11 @@ def all_effects(model: Explanations) -> pd.DataFrame:
 
 def terms_of(model: Estimator) -> list[list[str]]:
     """Every term, of any output, strongest first in its own."""
-    if not isinstance(model, Explanations):
+    if model.model_.found is None:
         return []
+    told = as_additive(model)
     found = [
-        tuple(term) for k in range(len(model.model_.target.output_names)) for term in model.effects(output=k)["term"]
+        tuple(term) for k in range(len(told.model_.target.output_names)) for term in told.effects(output=k)["term"]
     ]
     return [list(term) for term in dict.fromkeys(found)]
 

@@ -1,5 +1,7 @@
 """`vertebra effects`, `vertebra report` and `vertebra info`: what a model knows."""
 
+from typing import Any, cast
+
 from vertebra.cli.folder import REPORT_NAME, check_report, model_file
 from vertebra.cli.options import (
     CasesOption,
@@ -64,10 +66,10 @@ def effects(
     if totals and (term or interactions or order is not None):
         raise Refused("--totals are of all terms: they do not go with --term, --interactions or --order.")
     file = model_file(model, "effects MODEL")
-    from vertebra import estimators
     from vertebra.cli import answers
+    from vertebra.cli.loaded import load
 
-    loaded = answers.as_additive(estimators.load(file))
+    loaded = answers.as_additive(cast(Any, load(file)))
     k = answers.output_number(loaded, output)
     answers.check_measure(loaded, measure)
     if totals:
@@ -130,10 +132,10 @@ def report(
 def info(model: ModelPath, as_json: JsonOption = False) -> None:
     """Say what a model is, how well it did, and what wrote it."""
     file = model_file(model, "info MODEL")
-    from vertebra import estimators
     from vertebra.cli import answers
+    from vertebra.cli.loaded import load
 
-    loaded = estimators.load(file)
+    loaded = cast(Any, load(file))
     about = {"file": str(file), "bytes": file.stat().st_size, **answers.written(file), **answers.about(loaded)}
     if as_json:
         print_json(about)

@@ -1,6 +1,7 @@
 """`vertebra predict`: the rows of a table, predicted."""
 
 import math
+from typing import Any, cast
 
 from vertebra.cli.folder import model_file
 from vertebra.cli.options import (
@@ -65,11 +66,11 @@ def predict(
         ending_of(str(out), WRITTEN)
         check_writable(out, force=force)
     file = model_file(model, "predict MODEL TABLE")
-    from vertebra import estimators
     from vertebra.cli import answers
+    from vertebra.cli.loaded import load
     from vertebra.machine import file as storage
 
-    loaded = estimators.load(file)
+    loaded = cast(Any, load(file))
     _check_kind(loaded, quantiles=bool(levels), proba=proba)
     if terms:
         answers.as_additive(loaded)

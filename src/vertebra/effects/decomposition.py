@@ -11,7 +11,7 @@ from typing import NamedTuple, cast, overload
 import numpy as np
 from jaxtyping import ArrayLike, Float, PRNGKeyArray
 
-from vertebra.effects.effect import Effect, Local
+from vertebra.effects.effect import N_DRAWS, N_NETWORK_DRAWS, Effect, Local
 from vertebra.effects.grid import NODES, Axis, axes_of, components, outer, product, subsets
 from vertebra.effects.members import EnsembleSource, LaplaceSource
 from vertebra.effects.pieces import FittedEstimator, NetworkSource, Pieces, Source
@@ -30,8 +30,6 @@ MOST_POINTS = 65536
 # Rows of other inputs drawn for a sampled estimate (round: an error of 4 % of their spread), and the highest order it
 # goes to unless asked: the number of terms of the third is out of reach where a grid is.
 N_SAMPLED, SAMPLED_ORDER = 512, 2
-# Draws of the weights: where they cost nothing, else where each is an evaluation of the network.
-N_DRAWS, N_NETWORK_DRAWS = 1000, 200
 
 
 @overload

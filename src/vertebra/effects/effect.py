@@ -11,6 +11,12 @@ from vertebra.effects import notebook
 from vertebra.effects.grid import Axis, outer
 from vertebra.terms.term import Term, term_label
 
+# Draws of the weights: where they cost nothing, else where each is an evaluation of the network.
+N_DRAWS, N_NETWORK_DRAWS = 1000, 200
+
+Matrix = Float[np.ndarray, "n p"]
+Outputs = Float[np.ndarray, "n outputs"]
+
 
 class Effect(NamedTuple):
     """I_T with its posterior: exact mean and sd where f is linear in the uncertain weights, and draws.

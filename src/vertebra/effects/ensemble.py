@@ -9,6 +9,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Bool, Float
 
+from vertebra.effects.effect import Matrix, Outputs
 from vertebra.effects.made_of import MadeOf
 from vertebra.inference.draws import moments, sample
 from vertebra.networks.network import Network
@@ -19,9 +20,6 @@ from vertebra.terms.term import Term
 
 # Rows that an ensemble works on at once: a round number that bounds memory.
 CHUNK = 16384
-
-Matrix = Float[np.ndarray, "n p"]
-Outputs = Float[np.ndarray, "n outputs"]
 
 
 class EnsemblePosterior(NamedTuple):

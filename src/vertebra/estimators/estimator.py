@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from vertebra.effects.notebook import answer
 from vertebra.files.archive import save
+from vertebra.files.params import unusual
 from vertebra.machine.checks import check_count, seed_of
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.findings import Diagnostics
@@ -123,8 +124,7 @@ class Estimator(BaseEstimator):
 
     def _asked(self) -> dict[str, object]:
         """The arguments that are not the defaults."""
-        usual = type(self)().get_params(deep=False)
-        return {name: value for name, value in self.get_params(deep=False).items() if not _is_same(value, usual[name])}
+        return unusual(self.get_params(deep=False), type(self)().get_params(deep=False))
 
     def _repr_html_inner(self) -> str:
         return super()._repr_html_inner() + self._answer()
@@ -153,7 +153,3 @@ class Estimator(BaseEstimator):
         tags.input_tags.allow_nan = True
         tags.input_tags.string = True
         return tags
-
-
-def _is_same(value: object, usual: object) -> bool:
-    return value is usual or (isinstance(value, int | float | str) and value == usual)

@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Collection
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from vertebra.estimators.additive import AdditiveClassifier, AdditiveRegressor
 from vertebra.estimators.estimator import Estimator
 from vertebra.estimators.skeleton import SkeletonClassifier, SkeletonRegressor
 from vertebra.files import archive, built
+from vertebra.files.params import ARGUMENTS
 from vertebra.likelihoods import Likelihood
+from vertebra.likelihoods.kept import Kept
 from vertebra.machine import file
 from vertebra.machine.file import BadFile
 from vertebra.networks.network import Network
@@ -43,10 +45,10 @@ def load(path: str | os.PathLike[str], *, classes: Collection[type] = ()) -> Est
         return built.load(path, classes)
     if classes:
         raise ValueError(f"`classes` go with the file of a network, got one of an estimator, {os.fspath(path)!r}.")
-    model, params = archive.load(path, {name: kind._get_param_names() for name, kind in KINDS.items()})
+    model, params = archive.load(path, ARGUMENTS)
     try:
         estimator = KINDS[model.kind](**params)
     except Exception as error:
         raise BadFile(f"{os.fspath(path)}: its settings are not those of {model.kind} ({str(error)[:200]}).") from error
-    estimator.model_ = model
+    estimator.model_ = model.replace(likelihood=cast(Kept, model.likelihood).made)
     return estimator

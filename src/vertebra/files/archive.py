@@ -6,7 +6,8 @@ come from anyone: `claims` holds each part to what it may be, sizes first, befor
 
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,13 +31,8 @@ from vertebra.files.parts import (
     term_from,
 )
 from vertebra.files.posteriors import posterior_from, posterior_state
-from vertebra.likelihoods import (
-    Gaussian,
-    HeteroscedasticGaussian,
-    Likelihood,
-    NegativeBinomial,
-    Poisson,
-)
+from vertebra.likelihoods.kept import COUNTS as COUNTED
+from vertebra.likelihoods.kept import Kept
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine import claims
 from vertebra.machine.claims import FINITE, TINY, Arrays
@@ -86,8 +82,11 @@ def save(model: Model, params: Mapping[str, object], path: str | os.PathLike[str
     write(path, model.kind, header, arrays)
 
 
-def load(path: str | os.PathLike[str], arguments: Mapping[str, Sequence[str]]) -> tuple[Model, Record]:
-    """The model that `save` wrote, and the arguments of its estimator, each of which must have one of these names."""
+def load(path: str | os.PathLike[str], arguments: Mapping[str, Collection[str]]) -> tuple[Model, Record]:
+    """The model that `save` wrote, and the arguments of its estimator, each of which must have one of these names.
+
+    Its likelihood is as it is kept: what JAX is needed for is made when it is asked for.
+    """
     inside = pathlib.Path(path) / "model.vertebra"  # as the command line writes it
     kind, header, arrays = read(inside if inside.is_file() else path, kinds=KINDS)
     try:
@@ -130,7 +129,7 @@ def _restored(kind: str, params: Mapping[str, object], header: Record, arrays: A
         ranges=ranges,
         target=target,
         posterior=posterior,
-        likelihood=likelihood,
+        likelihood=cast(Any, likelihood),  # it answers as what it keeps
         profile=profile_from(header["profile"], arrays, schema, k, n_classes),
         linear=linear_from(
             header["linear"], arrays, [len(c.levels) for c in columns], n_classes if n_classes > 2 else k
@@ -146,7 +145,7 @@ def _restored(kind: str, params: Mapping[str, object], header: Record, arrays: A
 
 def _target_in(
     kind: str, params: Mapping[str, object], header: Record, arrays: Arrays
-) -> tuple[Target, Likelihood, np.ndarray | None]:
+) -> tuple[Target, Kept, np.ndarray | None]:
     """The target, its likelihood, and the scores of conformal intervals."""
     is_classifier, names = kind.endswith("Classifier"), claims.texts(header["targets"], "targets")
     k = len(names)
@@ -162,7 +161,7 @@ def _target_in(
     # a million sds of y are still a number
     scale = arrays.take("y_scale", k, low=TINY, high=1e-6 * FINITE)
     likelihood = likelihood_from(header["likelihood"], arrays, k)
-    is_count, asked = isinstance(likelihood, Poisson | NegativeBinomial), params.get("likelihood", "auto")
+    is_count, asked = likelihood.name in COUNTED, params.get("likelihood", "auto")
     # "auto" may have taken either
     claims.demand(asked == "auto" or (asked in COUNTS) == is_count, "the likelihood", "that of the params", is_count)
     conformal = None
@@ -174,7 +173,7 @@ def _target_in(
     if "power" in header:
         power = claims.number(header["power"], "power", 0.0, 1.0)
         claims.demand(
-            isinstance(likelihood, Gaussian | HeteroscedasticGaussian), "the likelihood", "normal", likelihood
+            likelihood.name in ("Gaussian", "HeteroscedasticGaussian"), "the likelihood", "normal", likelihood.name
         )
         transform = Transform(power)
     return Target(names, centre, scale, is_single, transform=transform), likelihood, conformal

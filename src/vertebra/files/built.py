@@ -186,7 +186,7 @@ def _layer(
     what, own = f"layer {level + 1}", carriers(skeleton, level)
     claims.demand(own, what, "one with nodes that carry blocks", "none")
     is_mixed = isinstance(record, dict) and record.keys() == {"mixed"}
-    if is_mixed:
+    if isinstance(record, dict) and is_mixed:
         records = [claims.record(part, what, ("nodes", *_PARTS)) for part in claims.listed(record["mixed"], what)]
         places = [
             tuple(own[claims.one_of(name, what, own)] for name in claims.listed(each["nodes"], what))

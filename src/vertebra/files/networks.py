@@ -9,7 +9,8 @@ import jax.random as jr
 import numpy as np
 
 from vertebra.effects.ensemble import EnsemblePosterior
-from vertebra.effects.posterior import NetworkPosterior, Posterior
+from vertebra.effects.network_posterior import NetworkPosterior
+from vertebra.effects.posterior import Posterior
 from vertebra.inference.conjugate import n_joint_features, with_blank_top
 from vertebra.machine import claims
 from vertebra.machine.claims import Arrays

@@ -1,7 +1,7 @@
 """The arguments of an estimator as JSON, and back."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
@@ -16,6 +16,37 @@ BY_INPUT = ("feature_types", "monotone")
 LATER = ("missing_values", "monotone", "evaluation", "class_weight", "target_transform")
 # Those of them whose usual value is not nothing.
 USUAL = {"evaluation": "auto", "target_transform": "none"}
+# The arguments of every estimator with their usual values: a model is looked at without its estimator, and so without
+# scikit-learn. A test holds them to the constructors.
+_BOTH = {
+    "scheme": "auto",
+    "feature_types": None,
+    "missing_values": None,
+    "weights": "auto",
+    "early_stopping": False,
+    "time_budget": None,
+    "checkpoint": None,
+    "random_state": None,
+    "verbose": False,
+}
+_NUMBERS = {"likelihood": "auto", "conformal": False}
+_TERMS = {
+    "structure": "tests",
+    "n_subnetworks": 10,
+    "clusters": None,
+    "monotone": None,
+    "remainder": True,
+    "n_steps": 4000,
+    "evaluation": "auto",
+    "warm_start": False,
+}
+_SKELETON = {"skeleton": None, "widths": None, "n_steps": None}
+ARGUMENTS: dict[str, dict[str, object]] = {
+    "AdditiveRegressor": {**_BOTH, **_TERMS, **_NUMBERS, "target_transform": "none"},
+    "AdditiveClassifier": {**_BOTH, **_TERMS, "class_weight": None},
+    "SkeletonRegressor": {**_BOTH, **_SKELETON, **_NUMBERS},
+    "SkeletonClassifier": {**_BOTH, **_SKELETON},
+}
 
 
 def params_state(params: Mapping[str, object]) -> Record:
@@ -44,7 +75,7 @@ def params_state(params: Mapping[str, object]) -> Record:
     return params | ({} if type(params["random_state"]) is int else {"random_state": None})
 
 
-def params_from(names: Sequence[str], value: object) -> Record:
+def params_from(names: Collection[str], value: object) -> Record:
     """The constructor's arguments: those that predictions depend on are checked, the others are what JSON holds."""
     params = dict(claims.record(value, "params", (), names))
     for name in ("conformal", "warm_start", "remainder", "early_stopping"):
@@ -119,6 +150,15 @@ def _by_class(value: object) -> object:
         claims.demand(is_known, what, "numbers by class", label)
         found[label] = weight
     return found
+
+
+def unusual(params: Mapping[str, object], usual: Mapping[str, object]) -> Record:
+    """The arguments that are not the defaults."""
+    return {name: value for name, value in params.items() if not _is_same(value, usual[name])}
+
+
+def _is_same(value: object, usual: object) -> bool:
+    return value is usual or (isinstance(value, int | float | str) and value == usual)
 
 
 def plain(value: object) -> object:

@@ -4,26 +4,16 @@ import itertools
 import math
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from vertebra.likelihoods import (
-    Bernoulli,
-    Categorical,
-    Gaussian,
-    HeteroscedasticGaussian,
-    Likelihood,
-    NegativeBinomial,
-    Poisson,
-    StudentT,
-)
+from vertebra.likelihoods.kept import Kept
 from vertebra.machine import claims
 from vertebra.machine.claims import FINITE, TINY, Arrays
 from vertebra.machine.control import Ended
 from vertebra.machine.file import Record
+from vertebra.machine.later import later
 from vertebra.models.evaluation import DECISIONS, Evaluation, Linear
 from vertebra.models.findings import Diagnostics, Finding, Kind, Severity, notes, warnings
 from vertebra.models.scores import METHOD_WORDS, SCORE_WORDS, Method
@@ -32,8 +22,15 @@ from vertebra.tables.profile import Marginal, Plane, Profile
 from vertebra.tables.schema import Schema
 from vertebra.terms.structure import SIZES, Score, Size, Structure, Substitute
 
+if TYPE_CHECKING:
+    from vertebra.likelihoods.likelihood import Likelihood
+else:
+    Likelihood = object  # it comes with JAX
+
+jax = later("jax")
+
 # Likelihoods of numbers that have scales, or a dispersion, of every target.
-SCALED = {kind.__name__: kind for kind in (Gaussian, HeteroscedasticGaussian, StudentT, NegativeBinomial)}
+SCALED = ("Gaussian", "HeteroscedasticGaussian", "StudentT", "NegativeBinomial")
 LINEAR_ARRAYS = ("gaps", "scale", "coefficients")
 # What y may be classes of; text besides, as wide as its longest class or this many characters.
 CLASS_TYPES = {
@@ -332,27 +329,27 @@ def term_from(value: object, n_inputs: int) -> tuple[int, ...]:
 
 
 def likelihood_state(likelihood: Likelihood, arrays: dict[str, np.ndarray]) -> Record:
-    leaves = jax.tree.leaves(eqx.filter(likelihood, eqx.is_array))
+    # what is no array, the number of classes, is static
+    leaves = jax.tree.leaves(likelihood)
     arrays |= {f"likelihood/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
     return {"name": type(likelihood).__name__, "n_classes": getattr(likelihood, "n_classes", 0)}
 
 
-def likelihood_from(value: object, arrays: Arrays, n_targets: int, n_classes: int = 0) -> Likelihood:
+def likelihood_from(value: object, arrays: Arrays, n_targets: int, n_classes: int = 0) -> Kept:
     value = claims.record(value, "the likelihood", ("name", "n_classes"))
     if n_classes:
-        wanted = (Bernoulli, 0) if n_classes == 2 else (Categorical, n_classes)
+        wanted = ("Bernoulli", 0) if n_classes == 2 else ("Categorical", n_classes)
         found = value["name"], value["n_classes"]
-        claims.demand(found == (wanted[0].__name__, wanted[1]), "the likelihood", f"of {n_classes} classes", found)
-        return Bernoulli() if n_classes == 2 else Categorical(n_classes)
-    name = claims.one_of(value["name"], "the likelihood", (*SCALED, Poisson.__name__))
+        claims.demand(found == wanted, "the likelihood", f"of {n_classes} classes", found)
+        return Kept(wanted[0], n_classes=wanted[1])
+    name = claims.one_of(value["name"], "the likelihood", (*SCALED, "Poisson"))
     claims.whole(value["n_classes"], "the classes of the likelihood", 0, 0)
-    if name == Poisson.__name__:
-        return Poisson()
+    if name == "Poisson":
+        return Kept(name)
     leaves = [arrays.take("likelihood/0", n_targets, kind="f", low=SMALLEST_LOG, high=LARGEST_LOG)]
-    if name == StudentT.__name__:
+    if name == "StudentT":
         leaves.append(arrays.take("likelihood/1", kind="f", low=LEAST_LOG_EXCESS, high=LARGEST_LOG))
-    like = SCALED[name](np.ones(n_targets))
-    return jax.tree.unflatten(jax.tree.structure(like), [jnp.asarray(leaf) for leaf in leaves])
+    return Kept(name, tuple(leaves))
 
 
 def _json_number(value: float | None) -> float | None:

@@ -1,21 +1,20 @@
 """The posterior of f as JSON and arrays, and back: sums of terms, and what networks add to them."""
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 from jaxtyping import Int
 
-from vertebra.effects.decomposition import N_DRAWS
-from vertebra.effects.ensemble import EnsemblePosterior, Remainder
+from vertebra.effects.effect import N_DRAWS
 from vertebra.effects.made_of import MadeOf
-from vertebra.effects.posterior import NetworkPosterior, Posterior, TermsPosterior
-from vertebra.files.networks import networks_from, networks_state
+from vertebra.effects.posterior import Posterior, TermsPosterior
 from vertebra.files.params import plain
 from vertebra.files.parts import encoding_from, encoding_state, term_from
 from vertebra.machine import claims
 from vertebra.machine.claims import FINITE, LARGEST, TINY, Arrays
 from vertebra.machine.file import Record
+from vertebra.machine.later import later
 from vertebra.tables.encoding import FARTHEST, Encoding
 from vertebra.terms.evidence import Basis, Block
 from vertebra.terms.families import Family
@@ -24,6 +23,13 @@ from vertebra.terms.functions import FARTHEST as MOST_BEYOND
 from vertebra.terms.joint import Joint, below
 from vertebra.terms.sum_of_terms import LEVELS, Chosen, SumOfTerms
 from vertebra.terms.term import Term
+
+if TYPE_CHECKING:
+    from vertebra.effects import ensemble
+    from vertebra.files import networks
+else:
+    # they come with JAX, which terms do without
+    ensemble, networks = later("vertebra.effects.ensemble"), later("vertebra.files.networks")
 
 SYSTEM_ARRAYS = ("quantiles", "transform", "knots", "table", "missing", "unseen", "kind", "cost", "offset", "gram")
 REMAINDER_ARRAYS = ("share", "sizes", "probability")
@@ -37,14 +43,14 @@ LARGEST_MEAN = 1e30
 
 def posterior_state(posterior: Posterior, arrays: dict[str, np.ndarray]) -> Record:
     if posterior.terms is None:
-        return networks_state(posterior, arrays)
+        return networks.networks_state(posterior, arrays)
     if (added := posterior.remainder) is not None:
         arrays |= {f"remainder/{name}": getattr(added, name) for name in (*REMAINDER_ARRAYS, "had_gaps")}
         if added.made_of is not None:
             arrays |= {f"remainder/{name}": part for name, part in added.made_of._asdict().items()}
-        terms, networks = _terms_out(posterior.terms, posterior.seed, arrays), posterior_state(added.networks, arrays)
+        terms, others = _terms_out(posterior.terms, posterior.seed, arrays), posterior_state(added.networks, arrays)
         encoding = encoding_state(added.encoding, arrays, "remainder/")
-        return {"kind": "hybrid", "terms": terms, "networks": networks, "is_ordered": encoding}
+        return {"kind": "hybrid", "terms": terms, "networks": others, "is_ordered": encoding}
     return _terms_out(posterior.terms, posterior.seed, arrays)
 
 
@@ -98,7 +104,7 @@ def posterior_from(
     kinds: Sequence[str],
     *,
     per_target: int,
-) -> tuple[TermsPosterior | NetworkPosterior | EnsemblePosterior, Encoding]:
+) -> tuple[Posterior, Encoding]:
     """The posterior, of as many outputs as the likelihood has latent functions, and how rows become what it reads."""
     if not isinstance(value, dict):
         raise claims.unfit("the surface", "an object", value)
@@ -106,7 +112,7 @@ def posterior_from(
     if kind in ("network", "ensemble"):
         encoded = [n > 0 for n in n_levels]
         encoding = encoding_from(arrays, n_levels, is_ordered, encoded=encoded, fill=True, place="")
-        return networks_from(value, arrays, len(n_levels), n_latent), encoding
+        return networks.networks_from(value, arrays, len(n_levels), n_latent), encoding
     parts = claims.record(value, "the surface", ("kind", "terms", "networks", "is_ordered")) if kind == "hybrid" else {}
     terms = _terms_in(parts["terms"] if parts else value, arrays, n_levels, n_latent)
     left = [system.n_levels for system in terms.terms.basis.systems]
@@ -122,13 +128,13 @@ def _hybrid_in(
     ordered = [claims.flag(each, "is_ordered") for each in claims.listed(value["is_ordered"], "is_ordered", p)]
     claims.demand(not any(ordered), "the remainder's is_ordered", "all false", ordered)
     # of several latent functions of a target networks say the first, its mean
-    networks = networks_from(value["networks"], arrays, p, n_outputs // per_target)
-    if not isinstance(networks, EnsemblePosterior):
+    added = networks.networks_from(value["networks"], arrays, p, n_outputs // per_target)
+    if not isinstance(added, ensemble.EnsemblePosterior):
         raise ValueError(f"the remainder must be of an ensemble, got {repr(value['networks'])[:100]}")
     encoded = [n > 0 for n in n_levels]
     encoding = encoding_from(arrays, n_levels, ordered, encoded=encoded, fill=True, place="remainder/")
-    remainder = Remainder(
-        networks,
+    remainder = ensemble.Remainder(
+        added,
         encoding,
         share=arrays.take("remainder/share", n_outputs, low=0.0, high=1.0),
         sizes=arrays.take("remainder/sizes", N_DRAWS, n_outputs, low=0.0),

@@ -9,7 +9,15 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from vertebra.likelihoods.densities import IN_JAX, IN_NUMPY, Maths, log_scale_link, normal_log_prob, student_log_prob
+from vertebra.likelihoods.densities import (
+    IN_NUMPY,
+    Maths,
+    log_scale_link,
+    normal_log_prob,
+    scale_of,
+    student_log_prob,
+)
+from vertebra.likelihoods.in_jax import IN_JAX
 from vertebra.likelihoods.likelihood import Likelihood, positive_sd
 from vertebra.likelihoods.quadrature import N_NODES, gauss_hermite
 from vertebra.networks.kernels import log_positive
@@ -108,11 +116,11 @@ class Gaussian(Noise):
 
     def numpy_sample(self, f, seed):
         # the scale as `normal_variance` has it
-        return f + np.asarray(self.scale, np.float64) * np.random.default_rng(seed).standard_normal(f.shape)
+        return f + scale_of(self.log_scale) * np.random.default_rng(seed).standard_normal(f.shape)
 
     @property
     def normal_variance(self):
-        return np.asarray(self.scale, np.float64) ** 2
+        return scale_of(self.log_scale) ** 2
 
 
 class HeteroscedasticGaussian(Noise):

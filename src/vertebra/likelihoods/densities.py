@@ -1,21 +1,24 @@
 """log p(y | f), P(Y ≤ y | f) and links, each formula once, for JAX and for NumPy in double precision.
 
 `z` is y less its location, over the scale. `maths` says what to compute with: `IN_JAX` where f is trained through,
-`IN_NUMPY` for predictions and for rows near f, which come in any number and are not worth a compilation.
+which is in a file of its own, since predictions need no JAX; `IN_NUMPY` for predictions and for rows near f, which come
+in any number and are not worth a compilation.
 """
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import jax
-import jax.numpy as jnp
-import jax.scipy.special as jax_special
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Float
 from scipy import special
 
-A = TypeVar("A", Array, np.ndarray)
+if TYPE_CHECKING:
+    from jaxtyping import Array
+
+    A = TypeVar("A", Array, np.ndarray)
+else:
+    A = TypeVar("A")
 
 
 class Maths(NamedTuple):
@@ -32,23 +35,6 @@ class Maths(NamedTuple):
     log_softmax: Callable
 
 
-def _stdtr(degrees: Array, z: Array) -> Array:
-    # P(T ≤ z) = 1 − ½ I_{ν/(ν+z²)}(ν/2, ½) for z ≥ 0, and its mirror image below
-    tail = 0.5 * jax_special.betainc(0.5 * degrees, 0.5, degrees / (degrees + z**2))
-    return jnp.where(z >= 0.0, 1.0 - tail, tail)
-
-
-IN_JAX = Maths(
-    xp=jnp,
-    parameter=lambda value: value,
-    gammaln=jax_special.gammaln,
-    ndtr=jax_special.ndtr,
-    stdtr=_stdtr,
-    pdtr=lambda count, rate: jax_special.gammaincc(count + 1.0, rate),
-    betainc=jax_special.betainc,
-    softplus=jax.nn.softplus,
-    log_softmax=jax.nn.log_softmax,
-)
 IN_NUMPY = Maths(
     xp=np,
     parameter=lambda value: np.asarray(value, np.float64),
@@ -60,6 +46,11 @@ IN_NUMPY = Maths(
     softplus=lambda f: -special.log_expit(-f),
     log_softmax=special.log_softmax,
 )
+
+
+def scale_of(log_scale: object) -> Float[np.ndarray, "*k"]:
+    """A scale of noise in double precision, from its logarithm in that of the fit."""
+    return np.exp(np.asarray(log_scale)).astype(np.float64)
 
 
 def log_scale_link(f: A, maths: Maths) -> A:

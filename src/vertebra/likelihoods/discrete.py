@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from vertebra.likelihoods.densities import (
-    IN_JAX,
     IN_NUMPY,
     Maths,
     bernoulli_log_prob,
@@ -20,6 +19,7 @@ from vertebra.likelihoods.densities import (
     poisson_cdf,
     poisson_log_prob,
 )
+from vertebra.likelihoods.in_jax import IN_JAX
 from vertebra.likelihoods.likelihood import Likelihood, real_targets
 from vertebra.likelihoods.quantiles import checked_levels
 from vertebra.networks.kernels import log_positive

@@ -12,7 +12,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from vertebra.likelihoods.densities import IN_JAX
+from vertebra.likelihoods.in_jax import IN_JAX
 from vertebra.likelihoods.quadrature import N_NODES, product_rule
 from vertebra.likelihoods.quantiles import checked_levels, quantile
 from vertebra.networks.parameters import in_double_precision

@@ -4,16 +4,20 @@ Exact where the noise is Gaussian; else over equally likely values of the latent
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, logsumexp, ndtri, softmax
 
 from vertebra.likelihoods.densities import IN_NUMPY, normal_log_prob
-from vertebra.likelihoods.likelihood import Likelihood
 from vertebra.likelihoods.quadrature import normal_points
 from vertebra.likelihoods.quantiles import quantile
+
+if TYPE_CHECKING:
+    from vertebra.likelihoods.likelihood import Likelihood
+else:
+    Likelihood = object  # it comes with JAX
 
 # Points of one latent function, and of several together: a power of two, for Sobol' points.
 N_POINTS, N_JOINT = 100, 128

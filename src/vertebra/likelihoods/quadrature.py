@@ -6,7 +6,10 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
-from scipy.stats import qmc
+
+from vertebra.machine.later import later
+
+qmc = later("scipy.stats.qmc")  # scipy.stats takes half a second
 
 # Nodes per latent: exact for polynomials up to degree 39 in one or two latents, and 19 in three: at most a thousand
 # evaluations of log p for each row. With more latents there is no rule.
@@ -43,5 +46,5 @@ def normal_points(n: int, n_latent: int) -> Float[np.ndarray, "n latent"]:
     if n_latent == 1:
         return levels[:, None]
     # `seed` is called `rng` from SciPy 1.15 on, which takes the old name too
-    sobol = qmc.Sobol(n_latent, scramble=True, seed=0)  # pyright: ignore[reportCallIssue]
+    sobol = qmc.Sobol(n_latent, scramble=True, seed=0)
     return levels[sobol.random(n).argsort(axis=0).argsort(axis=0)]

@@ -1,24 +1,31 @@
 """Quantiles of y where only P(Y ≤ y) is known: by halving a bracket that is sure to hold them."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
 
 from vertebra.likelihoods.densities import A, Maths
+from vertebra.machine.later import later
+
+if TYPE_CHECKING:
+    from jaxtyping import Array, ArrayLike
+else:
+    Array = ArrayLike = object  # they come with JAX
+
+jax = later("jax")
 
 # Of a bracket in single or double precision 64 halvings leave nothing but rounding. In NumPy each is a pass over all
 # points of f at all rows: 45 leave 3e-14 of the bracket.
 N_HALVINGS, N_IN_NUMPY = 64, 45
 
 
-def checked_levels(q: ArrayLike | Sequence[float], dtype: np.dtype) -> Float[Array, " levels"]:
+def checked_levels(q: ArrayLike | Sequence[float], dtype: np.dtype) -> Array:
+    """Levels that are between 0 and 1, as an array of JAX."""
     levels = np.asarray(q)
     if levels.ndim != 1 or not ((levels > 0.0) & (levels < 1.0)).all():
         raise ValueError(f"`q` must be a list of levels between 0 and 1, got {q!r}.")
-    return jnp.asarray(levels, dtype)
+    return jax.numpy.asarray(levels, dtype)
 
 
 def quantile(rank: Callable[[A], A], level: float | Array, centre: A, sd: A, maths: Maths, *, is_discrete: bool) -> A:
@@ -37,7 +44,7 @@ def quantile(rank: Callable[[A], A], level: float | Array, centre: A, sd: A, mat
         below = rank(middle) < level
         return xp.where(below, middle, lower), xp.where(below, upper, middle)
 
-    if xp is jnp:
+    if xp is not np:
         return jax.lax.fori_loop(0, N_HALVINGS, lambda _, bounds: halve(bounds), bounds)[1]
     for _ in range(N_IN_NUMPY):
         if is_discrete and np.all(bounds[1] - bounds[0] <= 1.0):

@@ -2,10 +2,12 @@
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import binom
 
+from vertebra.machine.later import later
 from vertebra.models.rows import Rows, canonical
 from vertebra.tables.folds import are_copies, runs_of
+
+stats = later("scipy.stats")
 
 # The share of rows that intervals are calibrated on: a round number, as split conformal is often run.
 CALIBRATION_SHARE = 0.2
@@ -88,5 +90,5 @@ def half_width(scores: Float[np.ndarray, "m k"], level: float) -> Float[np.ndarr
     if least > m:
         return np.full(scores.shape[1], np.inf)
     # P(Beta(k, m + 1 − k) ≥ level) = P(Binomial(m, level) ≤ k − 1)
-    sure = int(binom.ppf(CONFIDENCE, m, level)) + 1
+    sure = int(stats.binom.ppf(CONFIDENCE, m, level)) + 1
     return scores[min(max(least, sure), m) - 1]

@@ -10,18 +10,18 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 from scipy.special import expit, softmax
-from scipy.stats import beta
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import roc_auc_score
 
-from vertebra.likelihoods import Bernoulli, Categorical
 from vertebra.likelihoods.predictive import Predictive
+from vertebra.machine.later import later
 from vertebra.models.rows import Rows
 from vertebra.models.scores import Method, ScoreName
 from vertebra.models.transform import Original
 from vertebra.tables.encoding import MOST_LEVELS
 from vertebra.tables.folds import folds_of, groups_of
+
+# a model is looked at, and predicts, without them
+stats, exceptions = later("scipy.stats"), later("sklearn.exceptions")
+linear_model, metrics = later("sklearn.linear_model"), later("sklearn.metrics")
 
 # Levels at which coverage is looked at, and bins of probabilities.
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -147,7 +147,7 @@ def of_classes(
             group = groups_of(matrix)
             second = np.bincount(group, weight * p[:, 1])[group] / np.bincount(group, weight)[group]
             # what differs by rounding alone is equal
-            scores[name]["auc"] = float(roc_auc_score(codes, np.round(second, 12), sample_weight=weight))
+            scores[name]["auc"] = float(metrics.roc_auc_score(codes, np.round(second, 12), sample_weight=weight))
     # of two classes the second; of more every one
     first = 1 if probabilities.shape[1] == 2 else 0
     p = probabilities[:, first:].ravel()
@@ -182,7 +182,7 @@ def losses(
     predictive: Predictive, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " k"]:
     """The mean squared error of every target, or of classes the log loss."""
-    if isinstance(predictive.likelihood, Bernoulli | Categorical):
+    if predictive.likelihood.has_classes:
         return np.array([_log_loss(predictive.probabilities(), y[:, 0].astype(int), weight)])
     return weight @ (y - predictive.mean()) ** 2 / weight.sum()
 
@@ -220,8 +220,8 @@ def _with_limits(expected, observed, n) -> dict[str, list[float]]:
     """Clopper and Pearson's 95 % limits of shares observed in n rows each."""
     observed, n = np.asarray(observed, dtype=float), np.asarray(n, dtype=float)
     hits = observed * n
-    lower = np.where(hits < 0.5, 0.0, beta.ppf(0.025, np.maximum(hits, 1e-9), n - hits + 1.0))
-    upper = np.where(n - hits < 0.5, 1.0, beta.ppf(0.975, hits + 1.0, np.maximum(n - hits, 1e-9)))
+    lower = np.where(hits < 0.5, 0.0, stats.beta.ppf(0.025, np.maximum(hits, 1e-9), n - hits + 1.0))
+    upper = np.where(n - hits < 0.5, 1.0, stats.beta.ppf(0.975, hits + 1.0, np.maximum(n - hits, 1e-9)))
     columns = {"expected": expected, "observed": observed, "lower": lower, "upper": upper, "n": n}
     return {name: [float(v) for v in values] for name, values in columns.items()}
 
@@ -260,9 +260,9 @@ def fit_linear(
         return Linear(n_levels, gaps, scale, fitted.coefficients[:1])
     if classes:
         codes = y[:, 0].astype(int)
-        model = LogisticRegression(max_iter=300)
+        model = linear_model.LogisticRegression(max_iter=300)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", exceptions.ConvergenceWarning)
             model.fit(design, codes, weight)
         slopes = np.concatenate([np.asarray(model.intercept_)[None], model.coef_.T])
         if classes > 2:
@@ -272,7 +272,7 @@ def fit_linear(
             coefficients[:, model.classes_] = slopes if len(model.classes_) > 2 else slopes * np.array([0.0, 1.0])
             slopes = coefficients
         return Linear(n_levels, gaps, scale, slopes)
-    model = Ridge().fit(design, y, weight)
+    model = linear_model.Ridge().fit(design, y, weight)
     slopes = model.coef_.reshape(y.shape[1], -1).T
     return Linear(n_levels, gaps, scale, np.concatenate([np.reshape(model.intercept_, (1, -1)), slopes]))
 

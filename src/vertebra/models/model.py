@@ -6,18 +6,18 @@ import numbers
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import ArrayLike, Bool, Float
+from jaxtyping import Bool, Float
 from scipy.special import expit, ndtri, softmax
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
 from vertebra.effects.effect import Sizes
 from vertebra.effects.posterior import Posterior
-from vertebra.likelihoods import Likelihood
+from vertebra.likelihoods.kept import Kept
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.checks import check_count, check_level
+from vertebra.machine.later import later
 from vertebra.models.conformal import half_width
 from vertebra.models.evaluation import Evaluation, Linear, of_classes, of_numbers
 from vertebra.models.findings import Diagnostics
@@ -36,6 +36,15 @@ from vertebra.tables.weighting import Weights, weighting
 from vertebra.terms.functions import are_few
 from vertebra.terms.structure import Structure
 from vertebra.terms.term import Term
+
+if TYPE_CHECKING:
+    from jaxtyping import ArrayLike
+
+    from vertebra.likelihoods import Likelihood
+else:
+    ArrayLike = Likelihood = object  # they come with JAX
+
+validation = later("sklearn.utils.validation")
 
 # Columns that a warning of odd rows names: as many as a line holds.
 MOST_NAMED = 3
@@ -89,7 +98,8 @@ class Model:
     @property
     def noise(self) -> str | None:
         """The likelihood of numbers by the name that users ask for it."""
-        return next((name for name, kind in LIKELIHOODS.items() if type(self.likelihood) is kind), None)
+        kind = type(self.likelihood).__name__ if not isinstance(self.likelihood, Kept) else self.likelihood.name
+        return next((name for name, each in LIKELIHOODS.items() if each == kind), None)
 
     @property
     def names(self) -> list[str]:
@@ -313,13 +323,15 @@ class Model:
         """Scores and calibration on rows that were not fitted; `weights` is what weights mean."""
         X, y, sample_weight = taken_apart(X, y, sample_weight, is_class=self.is_classifier)[:3]
         matrix = self.schema.matrix(X, self.kind)
-        values = column_or_1d(np.asarray(y)) if self.is_classifier else as_numbers(y, self.kind)
-        check_consistent_length(matrix, values)
+        values = validation.column_or_1d(np.asarray(y)) if self.is_classifier else as_numbers(y, self.kind)
+        validation.check_consistent_length(matrix, values)
         if not self.is_classifier:
             values = values.reshape(len(matrix), -1)
             self._check_targets(values)
             values = np.asarray(self.likelihood.check(values), np.float64)
-        weight = _check_sample_weight(sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True)
+        weight = validation._check_sample_weight(
+            sample_weight, matrix[:, :1], dtype=np.float64, ensure_non_negative=True
+        )
         kept = weight > 0.0
         weight = weighting(Weights.of(weight), weights).scale * weight[kept]
         values = self.target.codes(values[kept])[:, None] if self.is_classifier else values[kept]

@@ -22,9 +22,9 @@ from vertebra.likelihoods.working_responses import (
     Working,
 )
 from vertebra.models.diagnostics import is_noisier
-from vertebra.models.remainder import left_out_errors
+from vertebra.models.remainder import Ridge
 from vertebra.models.rows import Rows
-from vertebra.models.settings import NOISES
+from vertebra.models.settings import noise_named
 from vertebra.terms.additive import Additive, fit_additive
 
 # Rows from which noise is looked at; with more than so many another fit would take minutes, and a word is said instead.
@@ -86,7 +86,7 @@ class Noise(NamedTuple):
 
 
 def noise_of(likelihood: str, *notes: str) -> Noise:
-    return Noise(WORKING[likelihood], NOISES[likelihood](), list(notes))
+    return Noise(WORKING[likelihood], noise_named(likelihood)(), list(notes))
 
 
 def of_classes(n_classes: int) -> Noise:
@@ -178,7 +178,7 @@ def _gain_of_scale(
     logs = logs - weight @ logs / weight.sum()
     parts = np.concatenate([_parts_of(column, n) for column, n in zip(x.T, n_levels, strict=True)], axis=1)
     best = 0.0
-    for error in left_out_errors(parts, logs, weight, PENALTIES * float(weight.mean())):
+    for error in Ridge(parts, weight, PENALTIES * float(weight.mean())).errors(logs):
         scale = np.exp(logs - error)
         scale *= np.sqrt(weight @ (away / scale) ** 2 / weight.sum())
         gain = float(np.sum(weight @ (_log_normal(away / scale) - np.log(scale) - _log_normal(away))))

@@ -11,7 +11,7 @@ from vertebra.machine import cluster
 from vertebra.machine.checkpoint import Checkpoint
 from vertebra.models.conformal import set_aside
 from vertebra.models.rows import Rows, are_equal, canonical
-from vertebra.models.settings import NOISES, Settings
+from vertebra.models.settings import Settings, noise_named
 from vertebra.models.target import (
     Target,
     check_likelihood,
@@ -101,7 +101,7 @@ def read_numbers(
         stream, known = _streamed(settings, X, y, sample_weight)
         names, is_single = list(stream.training.targets), isinstance(y, str)
         target = of_facts(known.targets, names, is_single=is_single, is_count=is_count)
-        check = NOISES[settings.likelihood]().check
+        check = noise_named(settings.likelihood)().check
         stream.standard = lambda y: target.standard(np.asarray(check(y), np.float64))
         rows = Rows(*stream.taken(known.sample))
         if settings.conformal and not len(known.held.numbers):

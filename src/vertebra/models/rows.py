@@ -1,13 +1,20 @@
 """The rows of a fit, in an order of their own."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from vertebra.effects.regression import RowsTogether
+from vertebra.machine.later import later
 from vertebra.tables.folds import runs_of
 from vertebra.tables.profile import at_equal_ranks
+
+if TYPE_CHECKING:
+    from vertebra.effects import regression
+    from vertebra.effects.regression import RowsTogether
+else:
+    # they come with JAX
+    regression, RowsTogether = later("vertebra.effects.regression"), object
 
 # Equal rows are at most so many parts, so that each of five folds can have one.
 MOST_PARTS = 5
@@ -110,9 +117,9 @@ def outside(matrix: Float[np.ndarray, "n p"], ranges: Float[np.ndarray, "p 2"]) 
 def rows_together(x, weight, seed: int) -> RowsTogether:
     """Some rows as they are, drawn by their weights where these differ or where they are many."""
     if len(x) <= MOST_TOGETHER and np.ptp(weight) == 0.0:
-        return RowsTogether(x)
+        return regression.RowsTogether(x)
     chosen = np.random.default_rng(seed).choice(len(x), MOST_TOGETHER, p=weight / weight.sum())
-    return RowsTogether(x[np.sort(chosen)])
+    return regression.RowsTogether(x[np.sort(chosen)])
 
 
 def marginal_rows(x, weight) -> Float[np.ndarray, "m p"]:

@@ -3,14 +3,21 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, Likelihood, NegativeBinomial, Poisson, StudentT
 from vertebra.machine.control import Control
+from vertebra.machine.later import later
 from vertebra.networks.skeleton import Skeleton
 from vertebra.tables.schema import MissingLike
 from vertebra.terms.term import Term
+
+if TYPE_CHECKING:
+    from vertebra import likelihoods
+    from vertebra.likelihoods import Likelihood
+else:
+    likelihoods, Likelihood = later("vertebra.likelihoods"), object
 
 # An input as users name it, by its name or its place; and a term, by its input or inputs.
 InputLike = str | int | np.integer
@@ -18,17 +25,22 @@ TermLike = InputLike | Iterable[InputLike]
 # "balanced", or weights by class.
 ClassWeightLike = str | Mapping | None
 
-LIKELIHOODS: dict[str, type[Likelihood]] = {
-    "gaussian": Gaussian,
-    "heteroscedastic": HeteroscedasticGaussian,
-    "student_t": StudentT,
-    "poisson": Poisson,
-    "negative_binomial": NegativeBinomial,
+LIKELIHOODS: dict[str, str] = {
+    "gaussian": "Gaussian",
+    "heteroscedastic": "HeteroscedasticGaussian",
+    "student_t": "StudentT",
+    "poisson": "Poisson",
+    "negative_binomial": "NegativeBinomial",
 }
 # Those of counts, whose effects are of the logarithm of the rate; "counts": Poisson's law unless rows speak against it.
 COUNTS = ("poisson", "negative_binomial", "counts")
 # What may be asked for: "auto" begins with Gaussian noise.
-NOISES: dict[str, type[Likelihood]] = {"auto": Gaussian, **LIKELIHOODS, "counts": NegativeBinomial}
+NOISES: dict[str, str] = {"auto": "Gaussian", **LIKELIHOODS, "counts": "NegativeBinomial"}
+
+
+def noise_named(asked: str) -> type[Likelihood]:
+    """The likelihood of numbers that is asked for by this name."""
+    return getattr(likelihoods, NOISES[asked])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from vertebra.effects.posterior import NetworkPosterior
+from vertebra.effects.network_posterior import NetworkPosterior
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.threads import threads
@@ -15,7 +15,7 @@ from vertebra.models.networks import EMBEDDED, ENSEMBLES, SCHEMES, Shape, ensemb
 from vertebra.models.reading import MOST_CODES, Read, Targets, encoded, read_classes, read_numbers
 from vertebra.models.rows import marginal_rows, rows_together
 from vertebra.models.scores import Method
-from vertebra.models.settings import NOISES, Settings
+from vertebra.models.settings import Settings, noise_named
 from vertebra.networks.embeddings import embedded
 from vertebra.networks.skeleton import Skeleton, chain
 from vertebra.tables.schema import TableLike, ValuesLike
@@ -29,7 +29,7 @@ WIDTH = 8
 def fit_numbers(settings: Settings, X: TableLike, y: ValuesLike, sample_weight: ValuesLike) -> Model:
     """A network for a target of numbers."""
     read = read_numbers(settings, X, y, sample_weight)
-    scheme, likelihood = settings.scheme, NOISES[settings.likelihood]()
+    scheme, likelihood = settings.scheme, noise_named(settings.likelihood)()
     if scheme == "auto":
         # a skeleton of the user's own stays as it is, without a layer of embeddings
         scheme = "tabular" if settings.skeleton is None else "deep_ensemble"

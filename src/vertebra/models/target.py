@@ -8,15 +8,16 @@ from typing import SupportsFloat, SupportsIndex
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from vertebra.likelihoods.predictive import Predictive
-from vertebra.models.settings import NOISES, Settings
+from vertebra.machine.later import later
+from vertebra.models.settings import NOISES, Settings, noise_named
 from vertebra.models.transform import NAMES, Original, Transform, check_positive
 from vertebra.tables.column import target_fault
 from vertebra.tables.schema import ValuesLike
 from vertebra.tables.survey import Facts
+
+multiclass, validation = later("sklearn.utils.multiclass"), later("sklearn.utils.validation")
 
 # Noise that may be normal on a transformed scale: the exponential of Student's has no mean.
 NORMAL = ("auto", "gaussian", "heteroscedastic")
@@ -136,7 +137,7 @@ def checked_numbers(y: ValuesLike, n: int, settings: Settings) -> tuple[Float[np
             f"Found input variables with inconsistent numbers of samples: {[n, len(targets)]}. "
             "`y` must have one entry per row of `X`."
         )
-    targets = np.asarray(NOISES[settings.likelihood]().check(targets), np.float64)
+    targets = np.asarray(noise_named(settings.likelihood)().check(targets), np.float64)
     for k, own in enumerate(targets.T):
         if (fault := target_fault(own, is_count=settings.is_count)) is not None:
             place, found, advice = fault
@@ -153,9 +154,9 @@ def checked_classes(y: ValuesLike, n: int, settings: Settings) -> tuple[np.ndarr
     missing = int(pd.isna(np.asarray(y, dtype=object)).sum()) if not np.isscalar(y) else 0
     if missing:
         raise ValueError(f"Input y contains NaN: {missing} value(s) are missing. Leave these rows out.")
-    labels = column_or_1d(np.asarray(y), warn=True)
-    check_classification_targets(labels)
-    check_consistent_length(np.zeros(n), labels)
+    labels = validation.column_or_1d(np.asarray(y), warn=True)
+    multiclass.check_classification_targets(labels)
+    validation.check_consistent_length(np.zeros(n), labels)
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"`y` must have at least 2 classes, got 1 class: {classes[0]!r}.")

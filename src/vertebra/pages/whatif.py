@@ -17,7 +17,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import ndtri
 
 from vertebra.effects.decomposition import decompose
-from vertebra.effects.posterior import NetworkPosterior
+from vertebra.effects.network_posterior import NetworkPosterior
 from vertebra.likelihoods import Gaussian, HeteroscedasticGaussian, NegativeBinomial, StudentT
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.likelihoods.quadrature import gauss_hermite

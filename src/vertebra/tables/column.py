@@ -7,10 +7,11 @@ import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
 
 from vertebra.machine.file import Record
 from vertebra.tables.values import (
@@ -27,6 +28,11 @@ from vertebra.tables.values import (
     with_gaps,
 )
 from vertebra.tables.written import TRUTH, number_written, say_of_text, text_of
+
+if TYPE_CHECKING:
+    from jaxtyping import ArrayLike
+else:
+    ArrayLike = object  # it comes with JAX
 
 # The code of a level not seen at fit: codes of levels are 0 and more.
 UNSEEN = -1.0

@@ -2,8 +2,8 @@
 
 A network reads numbers, and a basis of functions has no room for a column per level of a category with thousands. The
 mean that stands for a row's level is worked out from other rows (cross-fitting), so that no row is predicted by itself.
-That makes it no column to test: what stands for row i has y_j in it, and what stands for row j has y_i. So tests ask the
-levels themselves (`terms.level_scores`).
+That makes it no column to test: what stands for row i has y_j in it, and what stands for row j has y_i. So tests ask
+the levels themselves (`terms.level_scores`).
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,16 +4,18 @@ import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool
 
+from vertebra.machine.later import later
 from vertebra.tables.column import as_read
 from vertebra.tables.endings import is_table
 from vertebra.tables.schema import TableLike, ValuesLike, opened
 from vertebra.tables.tablefile import read_table
 from vertebra.tables.values import is_missing_word
+
+nw = later("narwhals")
 
 
 class Taken(NamedTuple):
@@ -88,7 +90,7 @@ def _frame(X: TableLike, names: list[str], named: Mapping[str, str]) -> pd.DataF
     """The table as a frame of pandas, which has the columns of the target, and those that are named for a role."""
     asked = [*(("y", name) for name in names), *named.items()]
     frame = X if isinstance(X, pd.DataFrame) else nw.from_native(X, pass_through=True)
-    if not isinstance(frame, pd.DataFrame | nw.DataFrame):
+    if not (isinstance(frame, pd.DataFrame) or isinstance(frame, nw.DataFrame)):  # noqa: SIM101 (the one needs no narwhals)
         raise ValueError(f"`{asked[0][0]}` names the column {asked[0][1]!r}, and `X` has no names: pass a frame.")
     if not isinstance(frame, pd.DataFrame):
         table = opened(X)

@@ -8,19 +8,28 @@ import numbers
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
-from jaxtyping import ArrayLike, Float
-from scipy.sparse import issparse
+from jaxtyping import Float
 
 from vertebra.machine.file import Record
+from vertebra.machine.later import later
 from vertebra.tables.column import FEATURE_TYPES, Column, demand, describe, read, unfit
 from vertebra.tables.endings import is_table
 from vertebra.tables.tablefile import read_table
 from vertebra.tables.values import Level, both_forms, gap_of
+
+if TYPE_CHECKING:
+    import narwhals as nw
+    from jaxtyping import ArrayLike
+    from narwhals import Series
+else:
+    ArrayLike = Series = object  # the one comes with JAX
+    nw = later("narwhals")
+
+sparse = later("scipy.sparse")
 
 # A table as users pass it: a frame of pandas or of another kind that narwhals knows, an array, lists. These have no
 # type in common; `opened` takes them, and says of all else what is wrong with it.
@@ -142,18 +151,18 @@ def opened(X: TableLike) -> Opened:
     """Any table that we take, opened; refused here are those of the wrong shape or make. A file is read."""
     if is_table(X):
         X = read_table(X)
-    if issparse(X):
+    if not isinstance(X, pd.DataFrame) and sparse.issparse(X):
         raise TypeError(
             "Sparse data was passed for X, but dense data is required. "
             "Use '.toarray()' to convert to a dense numpy array."
         )
     frame = X if isinstance(X, pd.DataFrame) else nw.from_native(X, pass_through=True)
     names: list = []
-    if isinstance(frame, nw.LazyFrame):
-        raise TypeError(f"`X` must hold its rows, got a lazy frame, {type(X).__name__}: pass `X.collect()`.")
     if isinstance(frame, pd.DataFrame):
         shape, names = frame.shape, list(frame.columns)
         columns = [_from_pandas(frame.iloc[:, i]) for i in range(shape[1])]
+    elif isinstance(frame, nw.LazyFrame):
+        raise TypeError(f"`X` must hold its rows, got a lazy frame, {type(X).__name__}: pass `X.collect()`.")
     elif isinstance(frame, nw.DataFrame):
         shape, names = frame.shape, list(frame.columns)
         columns = [_from_narwhals(frame[name]) for name in names]
@@ -203,7 +212,7 @@ def _from_pandas(series: pd.Series) -> pd.Series:
     return _from_narwhals(nw.from_native(series, series_only=True)) if is_arrow else series
 
 
-def _from_narwhals(series: nw.Series) -> pd.Series:
+def _from_narwhals(series: Series) -> pd.Series:
     dtype = series.dtype
     if isinstance(dtype, nw.Enum):
         values = series.cast(nw.String).to_list()

@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import lsq_linear
+
+from vertebra.machine.later import later
+
+optimize = later("scipy.optimize")
 
 # No number moves further at once: of logs of sizes, a factor of 12. Evidence far away is no parabola. A round number.
 FARTHEST = 2.5
@@ -66,4 +69,4 @@ def _step(here: Near, low: np.ndarray, high: np.ndarray) -> Float[np.ndarray, " 
     if np.all((low <= step) & (step <= high)):
         return step
     # gᵀd − ½ dᵀ|H|d = ½ ‖a‖² − ½ ‖a − |H|^{1/2}d‖², a = |H|^{−1/2}g
-    return np.clip(lsq_linear(root[:, None] * vectors.T, along, (low, high), method="bvls").x, low, high)
+    return np.clip(optimize.lsq_linear(root[:, None] * vectors.T, along, (low, high), method="bvls").x, low, high)

@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg import sqrtm
 from scipy.special import ndtr, ndtri
-from scipy.stats import qmc
 
+from vertebra.machine.later import later
 from vertebra.terms.term import Term
+
+linalg, qmc = later("scipy.linalg"), later("scipy.stats.qmc")
 
 # Points of a picture, a power of two as Sobol's sequence wants them: means of smooth functions are off by some 1e-3.
 N_POINTS = 4096
@@ -135,4 +136,4 @@ def _root(r: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
     values, vectors = np.linalg.eigh(r)
     near = (vectors * np.maximum(values, 1.0 - MOST_CORRELATED)) @ vectors.T
     sd = np.sqrt(np.diag(near))
-    return np.real(sqrtm(near / np.outer(sd, sd)))
+    return np.real(linalg.sqrtm(near / np.outer(sd, sd)))

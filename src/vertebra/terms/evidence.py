@@ -15,12 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg.lapack import get_lapack_funcs
 
+from vertebra.machine.later import later
 from vertebra.terms.ascent import Near, highest
 from vertebra.terms.families import MOST_LOCAL, Family
 from vertebra.terms.functions import Families, System, Values, columns, products, usual_families
 from vertebra.terms.term import Term
+
+lapack = later("scipy.linalg.lapack")
 
 # The highest total degree of a term by its order, the most columns of one term, and of all before these are lowered.
 TOTAL_DEGREE = {1: 12, 2: 9, 3: 7}
@@ -46,10 +48,6 @@ FARTHEST_SIZE = {1: 4.0, 2: 2.0}
 MANY_ROWS = 3000.0
 # ε and the rougher share's decay
 ROUGH_SHARE, ROUGH_DECAY = 0.05, 0.4
-
-
-# The Cholesky factor, its inverse, a third of the work of solving for unit vectors, and that of the matrix itself.
-_POTRF, _TRTRI, _POTRI = get_lapack_funcs(("potrf", "trtri", "potri"), dtype=np.float64)
 
 
 def decay(alpha: Float[np.ndarray, " i"] | float, steps: Float[np.ndarray, "m i"]) -> Float[np.ndarray, "m i"]:
@@ -391,7 +389,7 @@ def _cholesky(a: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
         return a
     jitter = 1e-13 * float(np.diag(a).max(initial=1.0))
     for _ in range(12):
-        lower, failed = _POTRF(a.T, lower=1, clean=1)
+        lower, failed = lapack.dpotrf(a.T, lower=1, clean=1)
         if not failed:
             return lower
         a = a + jitter * np.eye(len(a))
@@ -400,14 +398,14 @@ def _cholesky(a: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
 
 
 def _inverse(lower: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
-    return _TRTRI(lower, lower=1)[0] if len(lower) else lower
+    return lapack.dtrtri(lower, lower=1)[0] if len(lower) else lower
 
 
 def _inverse_of(lower: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
     """(LLᵀ)⁻¹."""
     if not len(lower):
         return lower
-    inverse = _POTRI(lower, lower=1)[0]
+    inverse = lapack.dpotri(lower, lower=1)[0]
     # the other half of it is what was there
     inverse = np.tril(inverse)
     inverse += np.tril(inverse, -1).T

@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg import LinAlgError, eigh
 
+from vertebra.machine.later import later
 from vertebra.tables.profile import at_equal_ranks
+
+linalg = later("scipy.linalg")
 
 # The highest degree of polynomials, unless very many rows ask for more (`all_rows`); a round number.
 DEGREE = 12
@@ -234,7 +236,7 @@ def _largest(a: Float[np.ndarray, "g g"], n: int) -> tuple[Float[np.ndarray, " k
     """At least the n largest eigenvalues, ascending, and their vectors: of many knots no others are worked out."""
     if len(a) > 2 * n:
         try:
-            return eigh(a, subset_by_index=(len(a) - n, len(a) - 1))
-        except LinAlgError:  # values too close for that algorithm
+            return linalg.eigh(a, subset_by_index=(len(a) - n, len(a) - 1))
+        except np.linalg.LinAlgError:  # values too close for that algorithm
             pass
-    return eigh(a, driver="evd")
+    return linalg.eigh(a, driver="evd")

@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.interpolate import PchipInterpolator
 
+from vertebra.terms.curve import Curve, monotone_curve
 from vertebra.terms.families import (
     DEGREE,
     FEW_BY_RANK,
@@ -314,10 +314,10 @@ def are_few(n_values: int, n_rows: int) -> bool:
     return 1 < n_values <= min(MOST_VALUES, n_rows / ROWS_PER_VALUE)
 
 
-def rank_curve(quantiles: Float[np.ndarray, " q"]) -> PchipInterpolator:
+def rank_curve(quantiles: Float[np.ndarray, " q"]) -> Curve:
     """The rank of a value, a smooth curve through the quantiles; of values that stand there twice, the middle one."""
     knots, first, counts = np.unique(quantiles, return_index=True, return_counts=True)
-    return PchipInterpolator(knots, (first + 0.5 * (counts - 1.0)) / (len(quantiles) - 1.0))
+    return monotone_curve(knots, (first + 0.5 * (counts - 1.0)) / (len(quantiles) - 1.0))
 
 
 def _coordinate(value, low, width, quantiles):

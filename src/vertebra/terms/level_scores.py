@@ -57,10 +57,10 @@ def has_levels(rows: RowSums, i: int) -> bool:
 def level_score(model: Model, i: int, *, has_size: bool = False) -> Score:
     """The test of a category of many levels against a model, without the terms that read it."""
     held = model.rows.source
-    if not isinstance(held, Held) or held.values[i].level is None:
+    if not isinstance(held, Held) or (levels := held.values[i].level) is None:
         raise TypeError("rows must be in memory, with the levels of the category.")
     # a row that counts for k is k rows
-    level, k = np.unique(held.values[i].level, return_inverse=True)[1].ravel(), np.maximum(held.counts, 1.0)
+    level, k = np.unique(levels, return_inverse=True)[1].ravel(), np.maximum(held.counts, 1.0)
     k = np.where(held.weight > 0.0, k, 0.0)
     rows, weight = np.bincount(level, k), np.bincount(level, held.weight)
     rest = _without(model, held, i, level, len(rows))
@@ -167,9 +167,9 @@ def _of_rows(level, score, k, gain) -> tuple[Float[np.ndarray, " levels"], _Tail
 def _of_groups(level, group, score, gain) -> tuple[Float[np.ndarray, " levels"], _Tail]:
     """The same where rows of one group may depend on each other: their sums are squared, and the χ² is one for all."""
     sums = sparse.csr_matrix((score, (level, group)), (len(gain), int(group.max()) + 1))
-    scaled = sparse.diags(np.sqrt(gain)) @ sums
+    scaled = sparse.csr_matrix(sparse.diags(np.sqrt(gain)) @ sums)
     # T_gh = Σ_l g_l S_lg S_lh, pairs of groups: 2 Σ_{g≠h} T_gh²; and T has the eigenvalues of this
-    across = (scaled @ scaled.T).tocsr()
+    across = sparse.csr_matrix(scaled @ scaled.T)
     own = np.asarray(scaled.multiply(scaled).sum(axis=0)).ravel()
     variance = 2.0 * max(float(across.multiply(across).sum()) - float(own @ own), 0.0)
     # as skewed as the largest eigenvalue allows, and at most as one χ²

@@ -30,7 +30,7 @@ def evidences_of(
 
 def log_bayes_factor(by_size: Float[np.ndarray, " sizes"]) -> float:
     """log p(u | T is there)/p(u | not), every size as likely."""
-    return float(logsumexp(by_size)) - math.log(len(by_size))
+    return float(np.asarray(logsumexp(by_size))) - math.log(len(by_size))
 
 
 def draws_of(

@@ -5,9 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, logsumexp, softmax
-from scipy.stats import false_discovery_control
 
+from vertebra.machine.later import later
 from vertebra.terms.term import Term, maximal
+
+stats = later("scipy.stats")
 
 # How large a term may be, τ² in units of what one can just see: from where it is hardly seen to beyond all doubt.
 SIZES = 10.0 ** np.linspace(-0.5, 4.0, 7)
@@ -90,9 +92,9 @@ def learned(factors: Float[np.ndarray, "n k"], n_candidates: int) -> Learned:
     """
     centres, spreads = (each.ravel() for each in np.meshgrid(LOG_SIZES, SPREADS))
     laws = -0.5 * ((np.log10(SIZES) - centres[:, None]) / spreads[:, None]) ** 2
-    laws -= logsumexp(laws, axis=1, keepdims=True)
+    laws = laws - np.asarray(logsumexp(laws, axis=1, keepdims=True))
     # log Σ_k w_k p_k/p₀ of each term under each law
-    under = np.stack([logsumexp(factors + law, axis=1) for law in laws], axis=1)
+    under = np.stack([np.asarray(logsumexp(factors + law, axis=1)) for law in laws], axis=1)
     highest = np.maximum(under, 0.0)
     none, some = np.exp(-highest), np.exp(under - highest)
     # candidates not looked at closely count as not real
@@ -131,7 +133,7 @@ def q_values(structure: Structure) -> dict[Term, float]:
     n = sum(max(structure.n_candidates.get(order, 0), sum(len(t) == order for t in tested)) for order in (2, 3))
     # The other candidates, which may be billions, have p-values near 1: n in all is p·n/m of the m tested.
     each = np.minimum(np.array(list(tested.values())) * (n / len(tested)), 1.0)
-    return dict(zip(tested, false_discovery_control(each).tolist(), strict=True))
+    return dict(zip(tested, stats.false_discovery_control(each).tolist(), strict=True))
 
 
 def discoveries(structure: Structure, fdr: float) -> list[Term]:
