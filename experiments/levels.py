@@ -19,7 +19,8 @@ from scipy.stats import binomtest
 
 import vertebra as vb
 
-SEEDS = range(100, 300)
+# Of 100 to 299 it was seen that evidence let idle categories in, which `may_be_wanted` was then made for.
+SEEDS = range(300, 500)
 MANY = (65, 100, 500, 5000)
 KINDS = (("noise", 300), ("noise", 3000), ("effects", 3000))
 ACTING, SD = 200, 0.5

@@ -12,7 +12,7 @@ from vertebra.terms.evidence import basis_of
 from vertebra.terms.functions import columns
 from vertebra.terms.latents import Data, Fit, at_rows, reweighted, searched, settled
 from vertebra.terms.model import model_of, most_columns
-from vertebra.terms.score_test import own_score_tests, score_tests, with_sizes
+from vertebra.terms.score_test import may_be_wanted, own_score_tests, score_tests, with_sizes
 from vertebra.terms.search import (
     COST_OF_SIZE,
     FALSE_HIGHER,
@@ -66,15 +66,17 @@ def with_what_evidence_wants(data: Data, fit: Fit, earlier: Sequence[Term]) -> F
 def with_all_mains(data: Data, first: Fit) -> tuple[Fit, tuple[Term, ...]]:
     """A first fit with more main effects, where that is worth it, and those that then stay: of classes all or none."""
     n_found, few, n = len(first.basis.blocks), ROWS_PER_MAIN[0], len(first.f)
+    models = [model for model in first.models if model is not None]
+    mains = [t for t in data.mains if t in first.basis.terms or may_be_wanted(models, t)]
     if not isinstance(data.working, Classes):
-        if not 0 < n_found < len(data.mains) or n < few * len(data.mains):
+        if not 0 < n_found < len(mains) or n < few * len(mains):
             return first, ()
-        fuller = with_what_evidence_wants(data, first, data.mains)
+        fuller = with_what_evidence_wants(data, first, mains)
         return fuller, () if fuller is first else fuller.basis.terms
 
     def refitted() -> tuple[Fit, Fit]:
         whole = first._replace(
-            basis=basis_of(data.systems, data.mains, data.chosen, max_columns=n // 2), models=[None] * len(first.models)
+            basis=basis_of(data.systems, mains, data.chosen, max_columns=n // 2), models=[None] * len(first.models)
         )
         # all of them first: what a likelihood learns goes with the last fit
         whole = reweighted(data, whole, 2 * N_REWEIGHTINGS)
@@ -83,12 +85,12 @@ def with_all_mains(data: Data, first: Fit) -> tuple[Fit, tuple[Term, ...]]:
     return all_mains_if_better(
         first,
         n_found,
-        data.mains,
+        mains,
         n,
         rows_per_main=(few, math.inf),
         refitted=refitted,
         worth=lambda fit: fit.elbo(data),
-        least=-COST_OF_SIZE * (len(data.mains) - n_found),
+        least=-COST_OF_SIZE * (len(mains) - n_found),
     )
 
 

@@ -45,6 +45,9 @@ ROUNDING = 1e-9
 # Up to this p-value a test is made again with the variance that the rows themselves show. Above it nobody takes a term
 # for real.
 LOOKS_REAL = 0.05
+# Without a test of its own that says so, a category that is read as a number made of y is wanted up to this p-value of
+# its levels: evidence sees y in y, and let one of ten in that do nothing.
+LEVELS_WANTED = 0.05
 
 
 def score_tests(model: Model, terms: Sequence[Term], *, trusts_noise: bool = False) -> dict[Term, Score]:
@@ -71,6 +74,13 @@ def can_be_tested(rows: RowSums, term: Term) -> bool:
     That number is made of y, and so are its products.
     """
     return len(term) == 1 or not any(has_levels(rows, i) for i in term)
+
+
+def may_be_wanted(models: Sequence[Model], main: Term) -> bool:
+    """Whether a main effect that tests have not found may be there because evidence wants it."""
+    (i,) = main
+    by_level = [model for model in models if has_levels(model.rows, i)]
+    return not by_level or any(level_score(model, i).p_value < LEVELS_WANTED for model in by_level)
 
 
 def _by_level(model: Model, terms: Sequence[Term]) -> tuple[list[Term], list[Term]]:

@@ -16,6 +16,7 @@ from vertebra.terms.score_test import (
     can_be_tested,
     joint_p_value,
     largest_scores,
+    may_be_wanted,
     own_score_tests,
     score_tests,
     with_sizes,
@@ -199,13 +200,15 @@ def _with_mains_and_pairs(model: Model, alive: Sequence[int], tests: Tests, aske
         model = model_of(rows, [t for t in mains if t in asked.base or own[t].p_value < of_main], before=model)
     stay: tuple[Term, ...] = ()
     if rows.noise_variance is None:
+        there = set(model.basis.terms)
+        wanted = [t for t in mains if t in there or may_be_wanted([model], t)]
         model, stay = all_mains_if_better(
             model,
-            len(model.basis.blocks),
-            mains,
+            len(there),
+            wanted,
             rows.n,
             rows_per_main=ROWS_PER_MAIN,
-            refitted=lambda: (model, model_of(rows, {*model.basis.terms, *mains}, before=model)),
+            refitted=lambda: (model, model_of(rows, there | set(wanted), before=model)),
             worth=lambda each: each.posterior.log_evidence,
         )
         model, stay = _without_idle(model, stay, tests, of_main)
