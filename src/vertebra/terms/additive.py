@@ -35,8 +35,6 @@ from vertebra.terms.latents import (
     Fit,
     at_rows,
     data_of,
-    is_at_rest,
-    models_of,
     posterior_of,
     reweighted,
     searched,
@@ -54,7 +52,8 @@ from vertebra.terms.revision import (
 )
 from vertebra.terms.roughness import with_families
 from vertebra.terms.search import ROWS_PER_MAIN, Asked
-from vertebra.terms.shapes import Shapes, shaped, shaped_mode
+from vertebra.terms.shaped_latents import is_location, near_shapes, with_shapes
+from vertebra.terms.shapes import Shapes
 from vertebra.terms.structure import Structure
 from vertebra.terms.substitutes import substitutes
 from vertebra.terms.sum_of_terms import SumOfTerms
@@ -215,7 +214,7 @@ def _checked(
         mean = found.terms.mean(task.x)
         factors = unsettled(task.x, working.y, *rows, (mean, variance), _refit(task, rng), groups)
         # of f alone: nobody sees intervals of the log of the noise's variance
-        return _widened_f(found, np.where([_is_location(working, k) for k in range(len(factors))], factors, 1.0))
+        return _widened_f(found, np.where([is_location(working, k) for k in range(len(factors))], factors, 1.0))
     return found
 
 
@@ -388,13 +387,13 @@ def _concluded(
     most = 0 if data.are_many else MAX_EXACT
     if task.shapes and not data.is_gaussian and len(task.x) == len(fit.f):
         task.report("going to where f has its shape")
-        fit, rows = _near_shapes(task, data, fit, rows, rng)
+        fit, rows = near_shapes(task.x, data, fit, rows, task.shapes, rng, N_REWEIGHTINGS)
     posteriors = [posterior_of(fit.basis, model, each, rng, most) for model, each in zip(fit.models, rows, strict=True)]
     means, roots, noise = zip(*posteriors, strict=True)
     terms = SumOfTerms(fit.basis.pruned(), means, roots)
     if task.shapes:
         task.report("drawing functions that have their shape")
-        terms = _with_shapes(task, terms, rng)
+        terms = with_shapes(task.working, terms, task.shapes, rng)
     # of rows of the fit, where six digits of a variance are enough
     mean, variance = terms.moments(task.x, np.float32)
     conditional = variance if task.shapes or fit.basis.n_columns > most else at_rows(data, fit.models)[1]
@@ -418,40 +417,6 @@ def _joint(task: _Task, data: Data, terms: SumOfTerms, basis: Basis, rows: list[
     copula = Copula(task.x, task.weight, [system.n_levels for system in terms.basis.systems], n_rows)
     joint = shrunk(terms.basis, gram, n_rows, copula, np.stack(terms.means, axis=1))
     return joint._replace(scatter=Components(terms, joint).scatter(task.x, task.weight, n_rows))
-
-
-def _with_shapes(task: _Task, terms: SumOfTerms, rng: np.random.Generator) -> SumOfTerms:
-    """The terms given the shapes: the functions of a location have them, those of a scale do not."""
-    have = tuple(_is_location(task.working, k) for k in range(terms.n_outputs))
-    means, roots = list(terms.means), list(terms.roots)
-    for k in np.flatnonzero(have):
-        means[k], roots[k] = shaped(terms.basis, means[k], roots[k], task.shapes, rng)
-    return SumOfTerms(terms.basis, tuple(means), tuple(roots), have)
-
-
-def _is_location(working: Working, k: int) -> bool:
-    """Whether a latent function is a location of y, and not the log of its noise's variance."""
-    return not isinstance(working, UnevenNoise) or k % 2 == 0
-
-
-def _near_shapes(
-    task: _Task, data: Data, fit: Fit, rows: list[RowSums], rng: np.random.Generator
-) -> tuple[Fit, list[RowSums]]:
-    """The fit by responses near the likeliest f with the shapes: weights of rows are to be those of such functions."""
-    f, variance, models = fit.f, fit.variance, fit.models
-    for _ in range(N_REWEIGHTINGS):
-        modes = []
-        for k, (model, each) in enumerate(zip(models, rows, strict=True)):
-            mean, root, _ = posterior_of(fit.basis, model, each, rng, most=0)
-            is_shaped = _is_location(task.working, k)
-            modes.append(shaped_mode(fit.basis, mean, root, task.shapes) if is_shaped else mean)
-        before, f = f, SumOfTerms(fit.basis, tuple(modes), ()).mean(task.x)
-        variance = at_rows(data, models)[1]
-        rows = data.rows(f, variance)
-        models = models_of(fit.basis, rows, models, n_rounds=2, is_last=False)
-        if is_at_rest(float(np.mean(np.abs(f - before))), f, 1.0):
-            break
-    return fit._replace(models=models, f=f, variance=variance), rows
 
 
 def _widened(found: Additive, factors: Float[np.ndarray, " k"], working: Working) -> Additive:
