@@ -9,7 +9,7 @@ from vertebra.terms.additive import fit_additive
 
 N, SEARCHED = 3000, 1000
 KINDS = ["uneven", "tails", "counts", "varied", "three classes"]
-LEARNED = {"uneven": ["scale"], "tails": ["scale", "degrees"], "varied": ["dispersion"]}
+LEARNED = {"uneven": ["log_scale"], "tails": ["log_scale", "log_excess"], "varied": ["log_dispersion"]}
 
 
 def working_of(kind, rng):
@@ -45,11 +45,12 @@ def test_a_search_of_some_rows_ends_where_that_of_all_does(kind, monkeypatch):
     (mean, variance), (mean_of_all, variance_of_all) = some.terms.moments(at), whole.terms.moments(at)
     # both are fitted to all rows: what they differ by is a part of what either is unsure of
     assert np.sqrt(np.mean((mean - mean_of_all) ** 2 / variance_of_all)) < 0.7
-    np.testing.assert_allclose(np.median(variance / variance_of_all), 1.0, atol=0.35)
+    # of a third of the rows it would be 3; a sample may take to rougher functions, of which less is known
+    assert 0.65 < np.median(variance / variance_of_all) < 2.0
     for name in LEARNED.get(kind, ()):
-        # what the rows that were searched have said: a scale's error is 1/√(2·1000), that of degrees larger
+        # what the rows that were searched have said: a scale's error is 1/√(2·1000), that of degrees ten times as large
         one, other = (np.asarray(getattr(each.likelihood, name)) for each in found)
-        np.testing.assert_allclose(one, other, rtol=0.25, err_msg=name)
+        np.testing.assert_allclose(one, other, atol=0.3 if name == "log_excess" else 0.1, err_msg=name)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "plain"])

@@ -6,7 +6,7 @@ import pytest
 
 import vertebra as vb
 from vertebra.models.levels import together
-from vertebra.models.near_copies import equal_inputs, open_choices
+from vertebra.models.near_copies import equal_inputs, not_compared, open_choices
 from vertebra.tables.profile import copies_of
 from vertebra.terms.structure import Score, Structure, Substitute
 from vertebra.terms.substitutes import choices
@@ -96,7 +96,8 @@ def test_what_is_clear_is_said_where_the_model_says_less():
 
 
 def test_pairs_that_were_not_compared_are_counted():
-    assert said_of(n_uncompared=14) == [
+    assert not_compared(0) == []
+    assert [str(each) for each in not_compared(14)] == [
         "14 more pairs of inputs that go closely together, less so than those that were compared, were not looked at."
     ]
     x = np.random.default_rng(0).standard_normal((300, 1)) + 0.1 * np.random.default_rng(1).standard_normal((300, 5))
@@ -108,6 +109,11 @@ def test_pairs_that_were_not_compared_are_counted():
     acting = len({i for term in model.clusters_ for i in term})
     assert found == acting * (acting - 1) // 2 + acting * (5 - acting) - 6 > 0
     assert any(f"{found} more pair" in words for words in model.diagnostics_.notes)
+    # of two targets, each with its own count, once
+    model.fit(x, np.column_stack([y, x[:, 3] + 0.1 * y]))
+    counts = {s.n_uncompared for s in model.model_.sought.structures}
+    (words,) = [words for words in model.diagnostics_.notes if "more pair" in words]
+    assert words.startswith(f"{max(counts)} more pair")
 
 
 def test_a_product_of_near_copies_that_is_clear_is_said():

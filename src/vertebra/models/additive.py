@@ -24,7 +24,7 @@ from vertebra.models.findings import Finding, Kind, notes
 from vertebra.models.given import clusters_given, shapes_given
 from vertebra.models.levels import levels_together
 from vertebra.models.model import Found, Model
-from vertebra.models.near_copies import concurvity, equal_inputs, open_choices
+from vertebra.models.near_copies import concurvity, equal_inputs, not_compared, open_choices
 from vertebra.models.networks import SCHEMES, Shape, train, training
 from vertebra.models.noise_choice import (
     AT_GAPS,
@@ -422,6 +422,8 @@ class AdditiveFit:
             findings += equal_inputs({i: first for i, first in copies.items() if first in acting}, names, n)
             stories = (open_choices(s, names, copies) for s in found.structures)
             findings += dict.fromkeys(finding for each in stories for finding in each)
+            # the functions of a fit look at about the same pairs, which are said once
+            findings += not_compared(max((s.n_uncompared for s in found.structures), default=0))
         # where terms were sought, which of two acts was looked at
         known = {(s.input, s.other) for each in found.structures for s in each.substitutes}
         findings += concurvity(matrix, names, acting, known)

@@ -93,12 +93,13 @@ def open_choices(structure: Structure, names: Sequence[str], copies: Mapping[int
     # where the other one alone is clear, it is not the one that the model reads
     open_ones = [s for s, clear in zip(said, is_clear, strict=True) if not clear and s.input_alone <= CLEAR]
     findings += [_open_choice(choice, names) for choice in choices(open_ones)]
-    if n := structure.n_uncompared:
-        words = (
-            f"{n:,} more pair{'s' if n > 1 else ''} of inputs that go closely together, less so than those that were"
-        )
-        findings.append(Finding(Kind.SUBSTITUTES, Severity.NOTE, f"{words} compared, were not looked at.", float(n)))
     return findings
+
+
+def not_compared(n: int) -> list[Finding]:
+    """So many pairs that go closely together, and were not among those that were compared."""
+    more = f"{n:,} more pair{'s' if n > 1 else ''} of inputs that go closely together, less so than those that were"
+    return [Finding(Kind.SUBSTITUTES, Severity.NOTE, f"{more} compared, were not looked at.", float(n))] if n else []
 
 
 def _acts_otherwise(pair: Substitute, names: Sequence[str], structure: Structure) -> list[Finding]:

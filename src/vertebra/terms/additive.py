@@ -178,15 +178,7 @@ def fit_additive(
     is_asked = calibrate and asked.terms is None and not data.are_many
     sought = _Sought(data, fit, copies if is_asked else None)
     if everything is not None:
-        report(f"fitting {len(fit.basis.terms)} terms to all {everything.n_rows:,} rows")
-        data, fit, rows = taken_to_all(data, fit, rows, task.x, everything)
-        if len(task.x) < len(x):
-            # with what the rows searched say of the noise
-            working = data.working.of(working.targets, weight)
-            all_of_them = all_of_them._replace(working=working)
-        data = data._replace(
-            values=[s.at(column, grows=False) for s, column in zip(data.systems, x.T, strict=True)], working=working
-        )
+        all_of_them, data, fit, rows = _to_all(task, all_of_them, data, fit, rows, everything)
     found, variance = _concluded(all_of_them, data, fit, rows, structures, rng)
     found = found._replace(
         describe=partial(_described, all_of_them, data, fit.basis, rows, sought),
@@ -277,6 +269,20 @@ def _sampled(task: _Task, everything: Everything | None, rng: np.random.Generato
         task = task._replace(levels={i: each[some] for i, each in task.levels.items()})
     more = 0 if everything is None else more_degrees(everything.n_rows)
     return task._replace(more=more, is_sample=everything is not None), everything
+
+
+def _to_all(
+    task: _Task, all_of_them: _Task, data: Data, fit: Fit, rows: list[RowSums], everything: Everything
+) -> tuple[_Task, Data, Fit, list[RowSums]]:
+    """The task of all rows that are in memory, with the terms of a sample fitted to everything."""
+    task.report(f"fitting {len(fit.basis.terms)} terms to all {everything.n_rows:,} rows")
+    data, fit, rows = taken_to_all(data, fit, rows, task.x, everything)
+    working, x = all_of_them.working, all_of_them.x
+    if len(task.x) < len(x):
+        # with what the rows searched say of the noise
+        working = data.working.of(working.targets, all_of_them.weight)
+    values = [s.at(column, grows=False) for s, column in zip(data.systems, x.T, strict=True)]
+    return all_of_them._replace(working=working), data._replace(values=values, working=working), fit, rows
 
 
 def _with_dependence(task: _Task, data: Data) -> Data:
