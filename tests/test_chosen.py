@@ -162,7 +162,7 @@ def test_the_study_of_weak_terms_counts_what_was_stated_and_what_there_is(study)
     assert row["strength"] < row["before"]
     rows = pd.DataFrame([task._asdict() | row, task._asdict() | row])
     measured = study.summary(rows)
-    assert measured["chosen"] == 2.0 * row["chosen"]
+    assert measured["terms chosen"] == 2.0 * row["chosen"]
     assert measured["strength ratio"] == pytest.approx(row["strength"] / row["true"])
     over = sum(abs(row[f"stated {name}"] - row[f"real {name}"]) for name in study.NAMES)
     assert measured["calibration error"] == pytest.approx(over / 270.0)

@@ -242,7 +242,9 @@ def test_a_kl_of_a_subclass_with_methods_of_its_own_is_refused(key):
 def test_a_class_of_another_kind_is_refused_at_the_door():
     with pytest.raises(TypeError, match=r"`prior` must be one of Normal, Laplace, GroupLasso, or .* got PointMass"):
         check_prior(PointMass())
-    with pytest.raises(TypeError, match=r"`posterior` must be one of Gaussian, PointMass, Dropout, or .* got Normal"):
+    with pytest.raises(
+        TypeError, match=r"`posterior` must be one of Gaussian, PointMass, Dropout, Members, or .* got Normal"
+    ):
         check_posterior(Normal())
 
 

@@ -18,15 +18,17 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.linalg import solve_triangular
 from scipy.special import logsumexp, softmax
 
+from vertebra.machine.later import later
 from vertebra.machine.threads import CHUNK
 from vertebra.terms.copula import Copula
 from vertebra.terms.evidence import Basis, root_of
 from vertebra.terms.functions import USUAL_DECAY, columns
 from vertebra.terms.sums import LazyValues
 from vertebra.terms.term import Term
+
+linalg = later("scipy.linalg")
 
 # Eigenvalues of columns of unit variance below this share of the largest are rounding.
 ROUNDING = 1e-8
@@ -268,7 +270,7 @@ class _Shrinkage(NamedTuple):
         sizes, families = np.append(0.0, np.exp(LOG_SIZES)), []
         for size in np.append(0.0, np.exp(LOG_SIZES[::2])) if n_first else [0.0]:
             lower = np.linalg.cholesky(np.eye(len(first)) + size * first)
-            back = solve_triangular(lower, np.eye(len(first)), lower=True)
+            back = linalg.solve_triangular(lower, np.eye(len(first)), lower=True)
             values, vectors = np.linalg.eigh(back @ second @ back.T)
             values, q = np.maximum(values, 0.0), back.T @ vectors
             rotated, constant = q.T @ z, z.shape[1] * float(np.sum(np.log(np.diag(lower))))

@@ -17,13 +17,15 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import sparse
 
+from vertebra.machine.later import later
 from vertebra.terms.chi_squares import TINY, centred_tail
 from vertebra.terms.model import Model
 from vertebra.terms.sizes import draws_of, evidences_of, log_bayes_factor, size_of
 from vertebra.terms.structure import Score, Size
 from vertebra.terms.sums import Held, RowSums
+
+sparse = later("scipy.sparse")
 
 # A level of n rows has the weight 1/(n + this): its pairs say less each where its mean is known already. The score is
 # most powerful for effects of a tenth of the noise's variance. A round number.

@@ -105,4 +105,6 @@ def unsettled(
         each = weight[out, None] / np.maximum(variance, 1e-300)
         moved += np.sum(each * (moments[0][out] - mean) ** 2, axis=0)
         known += np.sum(each * np.maximum(variance - moments[1][out], 0.0), axis=0)
-    return np.sqrt(1.0 + np.clip(moved / np.maximum(known, 1e-300) - 1.0, 0.0, MOST_EXCESS))
+    # at most so much more, and none where nothing moved; rows that are known for certain say nothing of it
+    known = np.maximum(known, np.finfo(float).tiny)
+    return np.sqrt(1.0 + np.maximum(np.minimum(moved, (1.0 + MOST_EXCESS) * known) / known - 1.0, 0.0))
