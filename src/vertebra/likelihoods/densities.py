@@ -49,8 +49,12 @@ IN_NUMPY = Maths(
 
 
 def scale_of(log_scale: object) -> Float[np.ndarray, "*k"]:
-    """A scale of noise in double precision, from its logarithm in that of the fit."""
-    return np.exp(np.asarray(log_scale)).astype(np.float64)
+    """A scale of noise in double precision, from its logarithm in that of the fit.
+
+    It is rounded as the fit would round it: exponentials in single precision differ between libraries and processors.
+    """
+    kept = np.asarray(log_scale)
+    return np.exp(kept.astype(np.float64)).astype(kept.dtype).astype(np.float64)
 
 
 def log_scale_link(f: A, maths: Maths) -> A:
