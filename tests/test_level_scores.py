@@ -18,7 +18,7 @@ from vertebra.terms.latents import data_of
 from vertebra.terms.level_scores import level_score
 from vertebra.terms.model import model_of
 from vertebra.terms.score_test import can_be_tested, own_score_tests, score_tests, with_sizes
-from vertebra.terms.structure import Score
+from vertebra.terms.structure import SIZES, Score
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -155,7 +155,7 @@ def test_interactions_with_such_a_category_have_no_test(model):
 
 
 def test_levels_of_one_row_say_nothing(model):
-    assert with_codes(model, np.arange(300)) == Score(1.0, 0.0)
+    assert with_codes(model, np.arange(300)) == Score(1.0, 0.0, by_size=(0.0,) * len(SIZES))
 
 
 def test_a_group_is_no_level_that_acts(rng):

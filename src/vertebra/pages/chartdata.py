@@ -1,5 +1,6 @@
 """What the charts of a report draw, as JSON can hold it."""
 
+import math
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -29,7 +30,7 @@ def charts(model: Model, k: int, measure: MeasureLike = None) -> Record:
     """Strengths and effects of one output: its strongest terms."""
     table = effects(model, output=k, measure=measure)
     strengths = [
-        {"label": line.label, "order": len(line.term), **{name: float(getattr(line, name)) for name in SHOWN}}
+        {"label": line.label, "order": len(line.term), **{name: _known(getattr(line, name)) for name in SHOWN}}
         for line in lines(table)[:MOST_CHARTS]
     ]
     shown = table.head(MOST_CHARTS)
@@ -38,6 +39,11 @@ def charts(model: Model, k: int, measure: MeasureLike = None) -> Record:
         for term, group in zip(shown["term"], shown["group"], strict=True)
     ]
     return {"strengths": strengths, "effects": drawn}
+
+
+def _known(value: float) -> float | None:
+    """A figure as JSON has it: what is not known, such as the probability of a term that has no test, is nothing."""
+    return None if math.isnan(value) else float(value)
 
 
 def kinds(found: Record) -> list[str | None]:

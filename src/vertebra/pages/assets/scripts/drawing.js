@@ -10,8 +10,8 @@ function strengths(node) {
     x: rows.map((r) => r.strength), y: labels, mode: "markers",
     marker: { size: 9, color: rows.map((r) => (r.probability < 0.5 ? css("--soft") : css("--mean"))), symbol: rows.map((r) => symbols[Math.min(r.order, 4) - 1]) },
     error_x: { type: "data", symmetric: false, array: rows.map((r) => r.upper - r.strength), arrayminus: rows.map((r) => r.strength - r.lower), color: css("--mean"), thickness: 1.5 },
-    customdata: rows.map((r) => [escaped(r.label), r.lower, r.upper, r.probability, r.share]),
-    hovertemplate: "%{customdata[0]}<br>strength %{x:.4g}, 95 % from %{customdata[1]:.4g} to %{customdata[2]:.4g}<br>%{customdata[4]:.1%} of the variance<br>real with probability %{customdata[3]:.3f}<extra></extra>",
+    customdata: rows.map((r) => [escaped(r.label), r.lower, r.upper, r.probability === null ? "not tested by itself" : "real with probability " + r.probability.toFixed(3), r.share]),
+    hovertemplate: "%{customdata[0]}<br>strength %{x:.4g}, 95 % from %{customdata[1]:.4g} to %{customdata[2]:.4g}<br>%{customdata[4]:.1%} of the variance<br>%{customdata[3]}<extra></extra>",
   }], { xaxis: { title: { text: node.clientWidth > 480 ? "strength, in " + escaped(data.unit) : "strength" }, rangemode: "tozero" }, yaxis: { type: "category" } });
 }
 
