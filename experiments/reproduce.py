@@ -56,7 +56,7 @@ class Study(NamedTuple):
 PEERS = ("interpret", "lightgbm", "stochtree", "bartz", "gpytorch")
 CORRELATED = tuple(
     Study("experiments/correlated.py", each, "--processes", (f"correlated-{each}",), is_quick=True)
-    for each in ("bias", "cover", "copies")
+    for each in ("bias", "cover", "copies", "removed")
 )
 STUDIES = (
     Study("experiments/synthetic.py", "", "--processes", needs=PEERS, is_quick=True),

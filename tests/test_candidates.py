@@ -126,3 +126,17 @@ def test_triples_were_looked_for_whatever_the_noise_is(kind):
     assert triples.index[0] == ("x1", "x2", "x3")
     assert triples["upper"].iloc[0] > 0.3
     assert triples["upper"].median() < (1.0 if kind == "classes" else 0.4)
+
+
+def test_of_a_term_of_which_the_rest_leaves_nothing_no_limit_is_stated():
+    """A constant with gaps, numbers and times in few of the rows: what pairs do is what gaps do by themselves."""
+    gap, rng = np.nan, np.random.default_rng(1)
+    constant = [1.0, 1.0, *[gap] * 6, 1.0, 1.0, 1.0, *[gap] * 5, 1.0, 1.0, 1.0, *[gap] * 11, 1.0, 1.0, gap, gap]
+    number = [gap, gap, 3, 3, 3, *[gap] * 10, -4, 1, 1, 1, *[gap] * 3, 2, 2, *[gap] * 3, -1, -1, -1, gap, gap, -2, gap]
+    days = pd.to_datetime(["2002-03-05 10:26", "2001-07-04 10:31", "2001-12-19 21:08"])
+    day = pd.Series(days).reindex([*[9] * 8, 0, 0, 0, 9, 1, 1, *[9] * 6, 2, 2, *[9] * 12]).to_numpy()
+    x = pd.DataFrame({"constant": constant, "number": number, "day": day})
+    found = vb.AdditiveRegressor(remainder=False).fit(x, rng.standard_normal(len(x))).candidates()
+    assert (found["p_value"] > 0.05).all()
+    assert found.loc[found["order"] == 3, "upper"].isna().all()
+    assert (found["upper"].dropna() < 10.0).all()

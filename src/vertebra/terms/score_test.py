@@ -102,8 +102,9 @@ def with_sizes(model: Model, terms: Sequence[Term]) -> dict[Term, Score]:
     if in_doubt(model) is not None:
         variances, _ = sandwiches(model, [[block] for block in blocks], seen)
     for block, each, variance in zip(blocks, seen, variances, strict=True):
-        size = size_of(strengths_of(turned(model, block, each, variance)))
-        found[block.term] = found[block.term]._replace(size=size)
+        own = turned(model, block, each, variance)
+        if is_seen(model, own):
+            found[block.term] = found[block.term]._replace(size=size_of(strengths_of(own)))
     return found
 
 
@@ -132,6 +133,12 @@ def turned(model: Model, block: Block, seen: Against, variance: Float[np.ndarray
     information, u = seen.information / inflation, seen.u / inflation
     values, vectors = np.linalg.eigh(smooth[:, None] * information * smooth)
     return Turned(np.maximum(values, 0.0), vectors.T @ (smooth * u), smooth[:, None] * vectors, gram)
+
+
+def is_seen(model: Model, own: Turned) -> bool:
+    """Whether the rest of the model leaves more than rounding of a term; else rows do not say how strong it may be."""
+    alone = model.rows.count * float(np.sum(own.back * (own.gram @ own.back))) / model.posterior.noise_variance
+    return float(own.values.sum()) > ROUNDING * alone
 
 
 def strengths_of(
