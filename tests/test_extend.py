@@ -348,6 +348,34 @@ def test_the_pinball_is_a_density_whose_quantile_is_f(page):
     assert abs(integrate.trapezoid(density[t <= 1.0], t[t <= 1.0]) - 0.8) < 1e-3  # a grid of 0.001
 
 
+def test_a_network_under_the_pinball_is_the_quantile(page):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.5, 1.5, (1000, 1))
+    y = np.sin(2 * x) + 0.3 * rng.standard_normal(x.shape)
+    network = vb.build(vb.chain(1, 2), vb.mean_field([12, 1]), key=jr.key(0))
+    fitted = vb.fit(network, page["Pinball"](0.8), x, y, key=jr.key(1), n_steps=2000)
+    quantile, _ = vb.moments(fitted.network, x, key=jr.key(2))
+    assert abs(np.mean(y <= quantile) - 0.8) < 0.05  # √(0.8 · 0.2/1000) is 0.013
+    away = quantile - np.sin(2 * x) - 0.3 * stats.norm.ppf(0.8)
+    assert np.sqrt(np.mean(away**2)) < 0.15  # the mean of y is 0.25 away
+
+
+@pytest.mark.slow
+def test_a_network_under_beta_finds_mean_and_precision(page):
+    class Drawn(page["Beta"]):
+        expected_log_prob = vb.likelihoods.Likelihood.log_prob_of_a_draw  # a hundredth of the time of 400 points
+
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.5, 1.5, (1000, 1))
+    mean, precision = 1 / (1 + np.exp(-np.sin(2 * x))), np.exp(3.0 + x)
+    y = rng.beta(precision * mean, precision * (1 - mean))
+    network = vb.build(vb.chain(1, 2), vb.mean_field([12, 2]), key=jr.key(0))
+    fitted = vb.fit(network, Drawn(), x, y, key=jr.key(1), n_steps=2000)
+    f, _ = vb.moments(fitted.network, x, key=jr.key(2))
+    assert np.sqrt(np.mean((1 / (1 + np.exp(-f[:, :1])) - mean) ** 2)) < 0.03  # shares have an sd of 0.05 to 0.2
+    assert np.sqrt(np.mean((f[:, 1:] - 3.0 - x) ** 2)) < 0.3
+
+
 def test_a_point_mass_pays_minus_log_p_of_a_prior_of_ones_own(page):
     v = jnp.array([[0.5, -2.0, 0.1]])
     np.testing.assert_allclose(kl(PointMass(v), page["Horseshoe"]()), -page["Horseshoe"]().log_prob(v), rtol=1e-6)
