@@ -1,7 +1,9 @@
 """Parts of one's own, as docs/extend.md writes them: its classes, held to a second road to the same numbers."""
 
+import ast
 import pathlib
 import re
+from collections import Counter
 
 import equinox as eqx
 import jax
@@ -26,6 +28,31 @@ def page():
         if re.search(r"^(import|class) ", text, re.M) and "blackjax" not in text:
             exec(compile(text, "docs/extend.md", "exec"), namespace)
     return namespace
+
+
+def test_parts_are_as_short_as_the_page_says():
+    """Lines of each class or function, docstrings aside, with the rules of KL that follow it."""
+    counts, name = Counter(), ""
+    for text in re.findall(r"(?ms)^```python\n(.*?)^```", PAGE.read_text()):
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                name = name if node.name == "_" else node.name
+                first = min(each.lineno for each in (node, *node.decorator_list))
+                lines = (line.strip() for line in text.splitlines()[first - 1 : node.end_lineno])
+                counts[name] += sum(bool(line) and not line.startswith('"""') for line in lines)
+    assert counts.pop("hadamard") + counts.pop("WalshHadamard") < 40
+    assert set(counts) >= {
+        "Horseshoe",
+        "LearnedNormal",
+        "Radial",
+        "Members",
+        "Flow",
+        "Laplacian",
+        "Beta",
+        "Pinball",
+        "nuts",
+    }
+    assert max(counts.values()) < 20, counts
 
 
 def trained(posterior, key):
@@ -122,19 +149,30 @@ def test_members_are_point_masses_and_pay_their_mean_penalty(page, key):
 def test_the_flow_has_the_density_of_its_change_of_variables(page, key):
     q = trained(page["Flow"](), key)
     u = jr.normal(jr.key(4), (R * D,))
-
-    def push(u):
-        for i in (0, 1):
-            u, _ = q.couple(u, i, 1)
-        return (q.mean + jnp.exp(q.log_sd) * u.reshape(D, R)).ravel()
-
-    stretch = jnp.linalg.slogdet(jax.jacfwd(push)(u))[1]
+    stretch = jnp.linalg.slogdet(jax.jacfwd(lambda u: q.draw(u)[0].ravel())(u))[1]
     expected = jnp.sum(jax.scipy.stats.norm.logpdf(u)) - stretch
-    np.testing.assert_allclose(q.log_prob(push(u).reshape(D, R)), expected, rtol=1e-4)  # float32
-    plain = eqx.tree_at(lambda q: [net[1] for net in q.nets], q, [0.0 * net[1] for net in q.nets])
+    np.testing.assert_allclose(q.draw(u)[1], expected, rtol=1e-4)  # float32
+    plain = eqx.tree_at(lambda q: q.nets, q, 0.0 * q.nets)
     gaussian = Gaussian(vb.distributions.Diagonal(q.log_sd), mean=q.mean)
     ours, error = estimates(plain, Normal(0.7))
-    assert abs(ours - float(kl(gaussian, Normal(0.7)))) < 4 * error  # without couplings it is a Gaussian
+    assert abs(ours - float(kl(gaussian, Normal(0.7)))) < 4 * error  # without nets it is a Gaussian
+
+
+def test_kl_of_the_flow_is_that_of_its_loops(page, key):
+    q, rng, n = trained(page["Flow"](), key), np.random.default_rng(0), 20_000
+    inner, shifts, scales = np.asarray(q.nets, np.float64)
+    u, hidden, moved = rng.standard_normal((n, R * D)), np.zeros((n, R * D)), np.zeros((n, R * D))
+    log_q = stats.norm.logpdf(u).sum(axis=1) - float(jnp.sum(q.log_sd))
+    for i in range(R * D):
+        log_scale = sum((scales[i, k] * hidden[:, k] for k in range(i)), np.zeros(n))
+        moved[:, i] = u[:, i] * np.exp(log_scale) + sum((shifts[i, k] * hidden[:, k] for k in range(i)), np.zeros(n))
+        hidden[:, i] = np.tanh(sum(inner[i, k] * u[:, k] for k in range(i + 1)))
+        log_q -= log_scale
+    v = np.ravel(q.mean) + np.exp(np.ravel(q.log_sd)) * moved
+    each = log_q - stats.norm.logpdf(v, scale=0.7).sum(axis=1)
+    ours, error = estimates(q, Normal(0.7))
+    assert not kl_is_exact(q, Normal(0.7))
+    assert abs(ours - each.mean()) < 4 * np.hypot(error, each.std() / np.sqrt(n))
 
 
 def test_the_walsh_hadamard_transform_is_its_matrix(page):
@@ -308,6 +346,34 @@ def test_the_pinball_is_a_density_whose_quantile_is_f(page):
     density = np.exp(likelihood.log_prob(jnp.full((100_001, 1), 1.0), t[:, None]))[:, 0]
     assert abs(integrate.trapezoid(density, t) - 1.0) < 1e-3
     assert abs(integrate.trapezoid(density[t <= 1.0], t[t <= 1.0]) - 0.8) < 1e-3  # a grid of 0.001
+
+
+def test_a_network_under_the_pinball_is_the_quantile(page):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.5, 1.5, (1000, 1))
+    y = np.sin(2 * x) + 0.3 * rng.standard_normal(x.shape)
+    network = vb.build(vb.chain(1, 2), vb.mean_field([12, 1]), key=jr.key(0))
+    fitted = vb.fit(network, page["Pinball"](0.8), x, y, key=jr.key(1), n_steps=2000)
+    quantile, _ = vb.moments(fitted.network, x, key=jr.key(2))
+    assert abs(np.mean(y <= quantile) - 0.8) < 0.05  # √(0.8 · 0.2/1000) is 0.013
+    away = quantile - np.sin(2 * x) - 0.3 * stats.norm.ppf(0.8)
+    assert np.sqrt(np.mean(away**2)) < 0.15  # the mean of y is 0.25 away
+
+
+@pytest.mark.slow
+def test_a_network_under_beta_finds_mean_and_precision(page):
+    class Drawn(page["Beta"]):
+        expected_log_prob = vb.likelihoods.Likelihood.log_prob_of_a_draw  # a hundredth of the time of 400 points
+
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.5, 1.5, (1000, 1))
+    mean, precision = 1 / (1 + np.exp(-np.sin(2 * x))), np.exp(3.0 + x)
+    y = rng.beta(precision * mean, precision * (1 - mean))
+    network = vb.build(vb.chain(1, 2), vb.mean_field([12, 2]), key=jr.key(0))
+    fitted = vb.fit(network, Drawn(), x, y, key=jr.key(1), n_steps=2000)
+    f, _ = vb.moments(fitted.network, x, key=jr.key(2))
+    assert np.sqrt(np.mean((1 / (1 + np.exp(-f[:, :1])) - mean) ** 2)) < 0.03  # shares have an sd of 0.05 to 0.2
+    assert np.sqrt(np.mean((f[:, 1:] - 3.0 - x) ** 2)) < 0.3
 
 
 def test_a_point_mass_pays_minus_log_p_of_a_prior_of_ones_own(page):
