@@ -128,11 +128,12 @@ def shrunk(
     for k in descending(basis):
         place = basis.slices[k]
         inside, own = below(basis, k), np.arange(place.start, place.stop) + 1
-        _lean(basis, k, lower, chance, a)
+        _lean(basis, gram, k, lower, chance, a)
         if len(inside) > 1:
             inner, across = _centred(gram, inside[1:], inside[1:]), _centred(gram, inside[1:], own)
+            whole = _centred(gram, own, own)
             lower[k], doubt[k], chance[k] = _shrunk(basis, k, inner, across, n_rows, copula, others, a[own])
-            if _grows(_centred(gram, own, own), inner, across, lower[k], a[own]):
+            if _grows(whole, inner, across, lower[k], a[own]):
                 # rows know nothing of this picture: where most values are one, points of it miss the others
                 ridge = inner + np.diag(RIDGE * np.maximum(np.diag(inner), 1e-300))
                 lower[k], doubt[k] = np.linalg.solve(ridge, across), np.zeros((a.shape[1], len(inner), 0))
@@ -141,7 +142,9 @@ def shrunk(
     return _with_constants(basis, gram, lower)._replace(doubt=tuple(doubt), n_rows=n_rows)
 
 
-def _lean(basis: Basis, k: int, lower: list, chance: list, a: Float[np.ndarray, "m1 outputs"]) -> None:
+def _lean(
+    basis: Basis, gram: Float[np.ndarray, "m1 m1"], k: int, lower: list, chance: list, a: Float[np.ndarray, "m1 outputs"]
+) -> None:
     """Takes from a block what terms that hold it may have left there by chance alone: moves their P_T, and a_S.
 
     a_S = b + Σ_T d_T with d_T = R_T z, z ~ N(0, I), the error of P_T a_T that `chance` has: that of the marginals. Its
@@ -160,9 +163,11 @@ def _lean(basis: Basis, k: int, lower: list, chance: list, a: Float[np.ndarray, 
         noise = _leant(np.sum(list(roots.values()), axis=0), a[own, j])
         for t, root in roots.items():
             away = root @ noise
-            # the smallest change of P_T that makes it so: along a_T
+            # the smallest change of P_T that makes it so, in functions over the rows: along Ca_T, and not along a_T,
+            # of whose coefficients draws may have many times as much in directions that rows hardly tell
             above = np.arange(basis.slices[t].start, basis.slices[t].stop) + 1
-            direction = a[above, j] / max(float(a[above, j] @ a[above, j]), 1e-300)
+            direction = _centred(gram, above, above) @ a[above, j]
+            direction /= max(float(direction @ a[above, j]), 1e-300)
             lower[t][place[t]] -= np.outer(away, direction)
             a[own, :] -= np.outer(away, direction @ a[above, :])
 
@@ -175,8 +180,11 @@ def _leant(root: Float[np.ndarray, "m k"], seen: Float[np.ndarray, " m"]) -> Flo
     found, variance = (left.T @ seen)[kept] / sizes[kept], 1.0 + np.append(0.0, LEANS)
     prior = np.append(NOTHING, np.full(len(LEANS), (1.0 - NOTHING) / len(LEANS)))
     log_odds = np.log(prior / np.sqrt(variance)) - 0.5 * np.outer(found**2, 1.0 / variance)
-    share = softmax(log_odds, axis=1)
-    return right.T[:, kept] @ (found * (share @ (1.0 / variance)))
+    believed = softmax(log_odds, axis=1) @ (1.0 / variance)
+    # what is farther beyond its error than any of these is none of it: of sums that are next to nothing, whose parts
+    # take each other away, z would have parts of any size
+    believed = np.where(found**2 > LEANS[-1], 1.0 / np.maximum(found**2, 1.0), believed)
+    return right.T[:, kept] @ (found * believed)
 
 
 def _grows(whole, inner, across, lower, a) -> bool:
@@ -204,7 +212,10 @@ def _shrunk(basis: Basis, k: int, inner, across, n_rows: float, copula: Copula, 
     def away(points):
         """What others would make of P_T a_T: of f alone, not of all its columns."""
         theirs, its = _columns_at(basis, k, points)
-        return (_regressed(theirs, its @ a) - here) / math.sqrt(len(others))
+        found = _regressed(theirs, its @ a) - here
+        # no more over the rows than there is of f_T: functions that a picture has next to no points of could be any
+        size, most = np.sqrt(np.maximum(np.sum(found * (inner @ found), axis=0), 1e-300)), np.std(its @ a, axis=0)
+        return found * np.minimum(most / size, 1.0) / math.sqrt(len(others))
 
     # other rows would have other marginals, whether or not they would go together otherwise
     chance = [away(o.points(term, copula)) for o in others]
