@@ -2,7 +2,8 @@
 
 Somebody used the package for a day with the README alone: first on hourly rentals, credit defaults and churn,
 then on sales in a German spreadsheet's CSV, patients with gaps and a rare outcome, and sensors that drift. A third day
-had sales of an American till, blood values of a laboratory, and sensors whose unit changes.
+had sales of an American till, blood values of a laboratory, and sensors whose unit changes. A fourth had the bookings
+of a hotel, with one price of 9.999 in them, and a machine's log of rare failures.
 """
 
 import ast
@@ -152,6 +153,17 @@ THIRD_DAY = {
     "backticks on the page": "first_use.test_code_on_the_page_is_code",
     "the title of a low chart is cut": "page.test_titles_beside_low_charts_are_whole",
 }
+FOURTH_DAY = {
+    "a term as it is printed is drawn by no name": (
+        "plot.test_a_model_is_drawn_by_the_name_of_a_term_and_in_one_figure"
+    ),
+    "Python says what is not known, and nothing near it": "first_use.test_near_names_are_offered_in_python_too",
+    "a date has no effect, and nothing says that its parts have": (
+        "first_use.test_near_names_are_offered_in_python_too"
+    ),
+    "without interactions no effect was found": ("cli.test_interactions_that_are_not_there_are_said_to_be_missing"),
+    "a function without its unit": "cli.test_a_term_is_shown_as_a_function first_use.test_units_are_those_of_the_model",
+}
 # Refused, and why.
 REFUSED = {
     "an interval per level contains 0, and the term is real": (
@@ -201,7 +213,7 @@ def folder(tmp_path_factory):
     return place
 
 
-@pytest.mark.parametrize("day", [FIRST_DAY, SECOND_DAY, THIRD_DAY])
+@pytest.mark.parametrize("day", [FIRST_DAY, SECOND_DAY, THIRD_DAY, FOURTH_DAY])
 def test_every_stumble_has_tests_that_exist(day):
     here = pathlib.Path(__file__).parent
     for stumble, tests in day.items():
@@ -371,6 +383,30 @@ def test_rows_that_are_not_explained_are_counted(folder):
     said = succeed("explain", folder / "units", folder / "sales.csv").stdout
     assert "The first 3 of 240 rows; --rows 5,17 takes others." in said
     assert "The first" not in succeed("explain", folder / "units", folder / "sales.csv", "--rows", "1").stdout
+
+
+def test_near_names_are_offered_in_python_too(folder):
+    model = vb.load(folder / "units")
+    parts = r"its parts are 'day \(time\)', 'day \(month\)', 'day \(weekday\)'\."
+    for name, words in (("pric", "did you mean 'price'?"), ("day × shop", parts), ("day", parts), (9, "there are day")):
+        with pytest.raises(ValueError, match=words):
+            model.effect(name)
+    said = run("effects", folder / "units", "--term", "shop × day")
+    assert (said.exit_code, bool(re.search("--term 'day' is not.*" + parts, said.stderr))) == (2, True)
+    with pytest.raises(
+        ValueError, match=r"`y` must name a column of the table, got 'units'; did you mean 'sold_units'?"
+    ):
+        vb.AdditiveRegressor().fit(sales(), "units")
+
+
+def test_units_are_those_of_the_model(folder, tmp_path):
+    assert "What price adds, in log odds of yes:" in succeed("effects", folder / "busy", "--term", "price").stdout
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.random(200)})
+    model = vb.AdditiveRegressor(clusters=[("a",)], likelihood="poisson")
+    model.fit(x, pd.Series(rng.poisson(np.exp(1.0 + x["a"])), name="sold")).save(tmp_path / "counts.vertebra")
+    said = succeed("effects", tmp_path / "counts.vertebra", "--term", "a").stdout
+    assert said.startswith("What a adds, in log of sold:\n")
 
 
 def test_counts_are_hinted_at_and_other_whole_numbers_are_not():

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from vertebra.cli.tablefile import Refused, nearest
+from vertebra.cli.tablefile import Refused
 from vertebra.cli.terminal import Estimator, Explanations, Gain
 from vertebra.files.outputs import predictions, with_unread
 from vertebra.models.evaluation import Evaluation
@@ -18,6 +18,7 @@ from vertebra.models.explanation import inputs_named, measure_of
 from vertebra.models.findings import Diagnostics
 from vertebra.models.rows import NewLevels
 from vertebra.tables.named import Taken, taken_apart
+from vertebra.tables.nearest import nearest
 from vertebra.tables.schema import ValuesLike, date
 from vertebra.tables.values import key_of, label_of
 from vertebra.terms.term import term_in_files, term_label

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from vertebra.cli.tablefile import Refused, listed, nearest, quoted
+from vertebra.cli.tablefile import Refused, listed, quoted
 from vertebra.tables.belonging import instants_of
 from vertebra.tables.column import FEATURE_TYPES, as_read, check_range, kind_of, target_fault
 from vertebra.tables.counting import is_count_like
+from vertebra.tables.nearest import nearest
 from vertebra.tables.schema import learn, opened, wanted_gaps
 from vertebra.tables.values import MISSING_WORDS, Level, with_gaps
 from vertebra.tables.written import text_of

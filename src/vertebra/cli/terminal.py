@@ -86,10 +86,11 @@ def say_effects(
     level: float = 0.95,
     most: int = N_SHOWN,
     exact: Callable[[Sequence[str]], float] | None = None,
+    kind: str = "effect",
 ) -> None:
     """Effects, strongest first; a table for each output."""
     if not len(found):
-        say.print("No effect was found.")
+        say.print(f"No {kind} was found.")
         return
     groups = list(found.groupby("output", sort=False)) if "output" in found else [("", found)]
     for i, (name, own) in enumerate(groups):
@@ -265,8 +266,9 @@ def say_files(say: Console, files: Iterable[pathlib.Path]) -> None:
     say_lines(say, (f"Wrote {path}" for path in files))
 
 
-def say_frame(say: Console, frame: Frame) -> None:
+def say_frame(say: Console, frame: Frame, head: str) -> None:
     """A table of numbers and levels, whole."""
+    say.print(printable(head), style="bold", soft_wrap=True)
     table = plain_table(*(printable(name) for name in frame.columns))
     # the values of a discrete number may be codes: they are written in full
     digits = [10 if name in frame.attrs.get("discrete", []) else 4 for name in frame.columns]

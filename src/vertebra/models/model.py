@@ -30,6 +30,7 @@ from vertebra.networks.skeleton import Skeleton
 from vertebra.tables.column import UNSEEN
 from vertebra.tables.encoding import Encoding
 from vertebra.tables.named import taken_apart
+from vertebra.tables.nearest import nearest, one_of
 from vertebra.tables.profile import Profile
 from vertebra.tables.schema import Schema, TableLike, ValuesLike
 from vertebra.tables.weighting import Weights, weighting
@@ -379,5 +380,6 @@ def position_in(names: list[str], name: InputLike) -> int:
     if isinstance(name, str) and name in names:
         return names.index(name)
     if not isinstance(name, numbers.Integral) or not 0 <= int(name) < len(names):
-        raise ValueError(f"Input {name!r} is not known: the inputs are {', '.join(names[:20])}.")
+        meant = nearest(name, names) if isinstance(name, str) else one_of(names)
+        raise ValueError(f"{name!r} is not an input of the model{meant}")
     return int(name)

@@ -87,9 +87,10 @@ def effect(
         if not isinstance(table, Explained) or not _is_named(own):
             got = repr(own) if isinstance(table, Explained) else type(table).__name__
             raise ValueError(f"`table` must be what `model.effect` returns, or a model with a term, got {got}.")
-        model, names = table, own if isinstance(own, tuple) else (own,)
-        table = model.effect(names)
-        marginal = model.marginal(names[0]) if len(names) == 1 and marginal is None else marginal
+        # text may name several inputs, as effects print them
+        model, table = table, table.effect(own)
+        if n_inputs_of(table) == 1 and marginal is None:
+            marginal = model.marginal(own[0] if isinstance(own, tuple) else own)
     elif term is not None or _is_named(ax):
         raise ValueError("`term` goes with a model: the table of a term needs none.")
     n_inputs = n_inputs_of(table)
