@@ -162,6 +162,9 @@ FOURTH_DAY = {
         "first_use.test_near_names_are_offered_in_python_too"
     ),
     "without interactions no effect was found": ("cli.test_interactions_that_are_not_there_are_said_to_be_missing"),
+    "one price of 9,999 decides the fit, and no word of it": (
+        "diagnostics.test_a_mistake_in_the_target_is_said_before_all_else"
+    ),
     "a function without its unit": "cli.test_a_term_is_shown_as_a_function first_use.test_units_are_those_of_the_model",
 }
 # Refused, and why.
