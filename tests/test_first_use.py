@@ -165,6 +165,13 @@ FOURTH_DAY = {
     "one price of 9,999 decides the fit, and no word of it": (
         "diagnostics.test_a_mistake_in_the_target_is_said_before_all_else"
     ),
+    "the page's columns go from 1.000 to 280.0, and an empty one from 0 to 0": (
+        "page.test_values_of_columns_are_written_as_in_the_table"
+    ),
+    "intervals and shares are cut off on a phone": (
+        "page.test_on_a_phone_the_prediction_stays_in_sight_and_words_are_whole "
+        "page.test_on_a_phone_parts_of_a_row_have_their_intervals_in_sight"
+    ),
     "a function without its unit": "cli.test_a_term_is_shown_as_a_function first_use.test_units_are_those_of_the_model",
 }
 # Refused, and why.

@@ -44,6 +44,11 @@ def number(value: float) -> str:
     return f"{value:#.4g}".rstrip(".").replace("-", "−")
 
 
+def written(value: float) -> str:
+    """A value of the table as people write it there: 1 and 40.3, where `number` has 1.000 and 40.30."""
+    return f"{value + 0.0:,.7g}".replace("-", "−")
+
+
 def signed(value: float) -> str:
     return ("" if value < 0.0 else "+") + number(value)
 
