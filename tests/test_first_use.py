@@ -172,6 +172,14 @@ FOURTH_DAY = {
         "page.test_on_a_phone_the_prediction_stays_in_sight_and_words_are_whole "
         "page.test_on_a_phone_parts_of_a_row_have_their_intervals_in_sight"
     ),
+    "score does not read the y that fit did": (
+        "first_use.test_a_model_is_scored_by_the_names_and_the_text_that_it_was_fitted_by"
+    ),
+    "rows of the fit are new ones, in Python": "first_use.test_rows_that_were_fitted_are_no_test_in_python_either",
+    "a step of −0.0": "first_use.test_steps_that_round_to_nothing_have_no_sign_in_a_waterfall",
+    "the last value has no label where some are missing": (
+        "first_use.test_the_last_value_has_its_label_beside_the_missing_one"
+    ),
     "a function without its unit": "cli.test_a_term_is_shown_as_a_function first_use.test_units_are_those_of_the_model",
 }
 # Refused, and why.
@@ -407,6 +415,54 @@ def test_near_names_are_offered_in_python_too(folder):
         ValueError, match=r"`y` must name a column of the table, got 'units'; did you mean 'sold_units'?"
     ):
         vb.AdditiveRegressor().fit(sales(), "units")
+
+
+def test_a_model_is_scored_by_the_names_and_the_text_that_it_was_fitted_by(folder):
+    frame = sales()
+    units, busy = vb.load(folder / "units"), vb.load(folder / "busy")
+    text = frame.assign(sold_units=[f"{value:.4f}".replace(".", ",") + " €" for value in frame["sold_units"]])
+    for table, y in ((frame, frame["sold_units"]), (frame, "sold_units"), (text, text["sold_units"])):
+        assert units.score(table, y) == pytest.approx(
+            units.evaluate(frame, "sold_units").scores["model"]["r2"], abs=1e-6
+        )
+    assert (
+        busy.score(frame, "busy") == busy.score(frame, frame["busy"]) == np.mean(busy.predict(frame) == frame["busy"])
+    )
+
+
+def test_rows_that_were_fitted_are_no_test_in_python_either(folder):
+    for name, target in (("units", "sold_units"), ("busy", "busy")):
+        model = vb.load(folder / name)
+        assert str(model.evaluate(sales(), target)).startswith(
+            "On 240 rows (as many as those of the fit, with the same"
+        )
+        assert "rows that were not fitted" in str(model.evaluate(sales().head(200), target))
+
+
+def test_steps_that_round_to_nothing_have_no_sign_in_a_waterfall():
+    import matplotlib.pyplot as plt
+
+    parts = [((), "", 100.0), (("a",), "a = 1", -20.0), (("b",), "b = 2", -0.004), (("c",), "c = 3", 0.004)]
+    table = pd.DataFrame([(*part, 1.0, part[2] - 2.0, part[2] + 2.0) for part in parts])
+    ax = vb.plot.waterfall(table.set_axis(["term", "value", "mean", "sd", "lower", "upper"], axis=1))
+    assert [text.get_text() for text in ax.texts] == ["100.0", "−20.0", "0.0", "0.0", "80.0"]
+    plt.close("all")
+
+
+def test_the_last_value_has_its_label_beside_the_missing_one():
+    import matplotlib.pyplot as plt
+
+    x = pd.DataFrame({"children": [0.0, 1.0, 2.0, 3.0, np.nan] * 40})
+    model = vb.AdditiveRegressor(clusters=[("children",)]).fit(x, x["children"].fillna(1.0) * 9.0)
+    for width in (2.6, 5.0):
+        ax = plt.subplots(figsize=(width, 2.4), layout="constrained")[1]
+        vb.plot.effect(model, ax, term="children")
+        ax.figure.canvas.draw()
+        labels = ax.get_xticklabels()
+        assert [label.get_text() for label in labels][-2:] == ["3", "missing"]
+        left, right = (label.get_window_extent() for label in labels[-2:])
+        assert left.x1 < right.x0
+    plt.close("all")
 
 
 def test_units_are_those_of_the_model(folder, tmp_path):

@@ -160,19 +160,6 @@ def evaluation(model: Estimator, taken: Taken) -> Evaluation:
     return model.model_.evaluate(taken.x, taken.y, taken.weight, model.weights)
 
 
-def may_be_of_fit(model: Estimator, taken: Taken) -> bool:
-    """Whether rows may be those of the fit: as many, and with the same shares of classes or means of targets."""
-    profile, y = model.model_.profile, np.asarray(taken.y)
-    if taken.weight is not None or len(y) != profile.n_rows or not np.isclose(profile.weight, profile.n_rows):
-        return False
-    if model.model_.is_classifier:
-        codes = model.model_.target.codes(y)
-        shares = np.bincount(codes, minlength=len(profile.targets[0].shares)) / len(codes)
-        return bool(np.allclose(shares, profile.targets[0].shares, rtol=0.0, atol=1e-9))
-    means = y.astype(float).reshape(len(y), -1).mean(axis=0)
-    return bool(np.allclose(means, profile.means, rtol=1e-9, atol=0.0))
-
-
 def gain(one: Estimator, other: Estimator, frame: pd.DataFrame, table: str, weight: str | None) -> Gain:
     """By how much the other model predicts the rows of a table better."""
     each, weights = [], np.ones(0)

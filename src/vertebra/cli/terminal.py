@@ -142,17 +142,18 @@ def say_explanation(say: Console, head: str, parts: Frame, level: float, unit: s
     say.print()
 
 
-def say_evaluation(say: Console, model: Estimator, seen: Evaluation, *, is_seen: bool) -> None:
+def say_evaluation(say: Console, model: Estimator, seen: Evaluation) -> None:
     """Scores of a model on rows that should be new, and what was stated at its fit."""
+    from vertebra.models.scores import Method
+
     rows = dict(seen.scores)
     if model.evaluation_ is not None:
         rows["at fit"] = model.evaluation_.scores["model"]
-    words = "as many as those of the fit, with the same target" if is_seen else seen.method.words
-    say.print(f"Accuracy on {seen.n:,} rows ({words}):", style="bold", soft_wrap=True)
+    say.print(f"Accuracy on {seen.n:,} rows ({seen.method.words}):", style="bold", soft_wrap=True)
     _say_scores(say, rows, model.target_names_)
     if model.evaluation_ is not None:
         say_lines(say, _fallen(seen, model.evaluation_))
-    if is_seen:
+    if seen.method is Method.SEEN:
         say_lines(say, ["These seem to be the rows that were fitted: new ones will be predicted less well."])
 
 
