@@ -425,6 +425,9 @@ def test_a_model_is_scored_by_the_names_and_the_text_that_it_was_fitted_by(folde
         assert units.score(table, y) == pytest.approx(
             units.evaluate(frame, "sold_units").scores["model"]["r2"], abs=1e-6
         )
+    own = vb.AdditiveRegressor(clusters=[("price",)]).fit(frame[["price"]], text["sold_units"])
+    same = vb.AdditiveRegressor(clusters=[("price",)]).fit(frame[["price"]], frame["sold_units"].round(4))
+    np.testing.assert_allclose(own.predict(frame[["price"]]), same.predict(frame[["price"]]), rtol=1e-9)
     assert (
         busy.score(frame, "busy") == busy.score(frame, frame["busy"]) == np.mean(busy.predict(frame) == frame["busy"])
     )
