@@ -180,6 +180,10 @@ FOURTH_DAY = {
     "the last value has no label where some are missing": (
         "first_use.test_the_last_value_has_its_label_beside_the_missing_one"
     ),
+    "64 °C makes levels of a temperature, and no word of it": (
+        "roles.test_text_that_may_be_something_else_is_hinted_at"
+    ),
+    "another table is asked whether 'machine' is 'channel'": "first_use.test_another_table_is_no_other_name",
     "a function without its unit": "cli.test_a_term_is_shown_as_a_function first_use.test_units_are_those_of_the_model",
 }
 # Refused, and why.
@@ -466,6 +470,15 @@ def test_the_last_value_has_its_label_beside_the_missing_one():
         left, right = (label.get_window_extent() for label in labels[-2:])
         assert left.x1 < right.x0
     plt.close("all")
+
+
+def test_another_table_is_no_other_name(folder, tmp_path):
+    pd.DataFrame({"promos": ["yes"], "cost": [1.0]}).to_csv(tmp_path / "other.csv", index=False)
+    done = run("predict", folder / "busy", tmp_path / "other.csv")
+    assert (done.exit_code, done.stderr.strip()[-24:]) == (2, ": is it the right table?")
+    sales(40).rename(columns={"promo": "promos"}).to_csv(tmp_path / "renamed.csv", index=False)
+    done = run("predict", folder / "busy", tmp_path / "renamed.csv")
+    assert (done.exit_code, "did you mean 'promos'?" in done.stderr) == (2, True)
 
 
 def test_units_are_those_of_the_model(folder, tmp_path):

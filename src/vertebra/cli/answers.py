@@ -96,7 +96,9 @@ def inputs_of(model: Estimator, frame: pd.DataFrame, table: str) -> pd.DataFrame
     if missing:
         spare = [name for name in columns if name not in wanted]
         near = nearest(missing[0], spare)
-        meant = near if near.startswith("; did you") else "."
+        # where most are missing, it is another table and not another name
+        is_other = len(missing) > max(1, len(model.model_.sources) // 2)
+        meant = ": is it the right table?" if is_other else near if near.startswith("; did you") else "."
         others = f", nor {', '.join(map(repr, missing[1:6]))}{', …' if len(missing) > 6 else ''}" if missing[1:] else ""
         raise Refused(f"{table} has no column {missing[0]!r}{others}, which the model reads{meant}")
     return with_unread(model.model_, frame)
