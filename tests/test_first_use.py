@@ -116,6 +116,14 @@ FIRST_DAY = {
     "no monotone constraints": "shapes.test_a_regression_keeps_its_shape_in_mean_and_draws",
     "no summary": "ask.test_a_fit_is_printed_with_its_terms_noise_and_verdict",
     "no rows in the report": "cases.test_rows_are_the_typical_the_highest_the_lowest_and_the_worst_predicted",
+    "01234 is read as a number": "written.test_text_is_told_by_all_of_its_values",
+    "no internet service in six columns": "substitutes.test_levels_that_always_come_together_are_named",
+    "three rows are sound": (
+        "diagnostics.test_a_target_that_its_inputs_sum_to_and_too_few_rows_are_not_to_be_relied_on"
+    ),
+    "education goes from 2.220e-16 to 6.000": "page.test_values_of_columns_are_written_as_in_the_table",
+    "the mean's R² of −2.278e−05": "page.test_a_score_that_is_rounding_alone_is_written_as_nothing",
+    "Poisson's law covers 78.9 %": "counts.test_a_model_of_counts_is_kept_and_covers",
     "the API index omits what lies outside a page": "site.test_the_index_of_names_has_all_that_have_a_page",
 }
 SECOND_DAY = {
@@ -192,7 +200,6 @@ REFUSED = {
         "A band is of one level, the probability of all of them together."
     ),
     "in Python, predict without columns that no term reads": "scikit-learn's contract: its checks want an error.",
-    "01234 is read as a number": "Codes and numbers look alike in CSV: --type zip=category.",
     "OnlineSecurity = Yes without internet, in the panel": (
         "Which combinations cannot be is not in the table; cells without rows are."
     ),
