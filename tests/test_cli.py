@@ -154,7 +154,8 @@ def test_codes_are_listed_in_full_and_at_their_values(tmp_path):
     table.assign(y=(table["code"] == 20095) + 0.1 * rng.normal(size=200)).to_csv(tmp_path / "t.csv", index=False)
     asked = ["--task", "regression", "--holdout", 0, "--no-report", "--quiet"]
     succeed("fit", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "m", *asked)
-    rows = succeed("effects", tmp_path / "m", "--term", "code").splitlines()
+    head, *rows = succeed("effects", tmp_path / "m", "--term", "code").splitlines()
+    assert head == "What code adds, in units of y:"
     assert [row.split()[0] for row in rows] == ["code", "10115", "20095", "80331"]
 
 
