@@ -14,8 +14,8 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 # The storeys from the ground up, and the files of each in order: a file imports only from files before it.
 STOREYS = {
     "machine": "later threads devices memory checks control file claims checkpoint meeting cluster",
-    "tables": "endings values counting written column delimited tablefile schema named belonging weighting folds"
-    " encoding profile survey parquet partitions sample known passes streamed windows",
+    "tables": "endings nearest values counting written column delimited tablefile schema named belonging weighting"
+    " folds encoding profile survey parquet partitions sample known passes streamed windows",
     "networks": (
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
         "embeddings layer wiring layout stack mixed network build schemes prior_functions"

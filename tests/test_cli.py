@@ -154,7 +154,8 @@ def test_codes_are_listed_in_full_and_at_their_values(tmp_path):
     table.assign(y=(table["code"] == 20095) + 0.1 * rng.normal(size=200)).to_csv(tmp_path / "t.csv", index=False)
     asked = ["--task", "regression", "--holdout", 0, "--no-report", "--quiet"]
     succeed("fit", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "m", *asked)
-    rows = succeed("effects", tmp_path / "m", "--term", "code").splitlines()
+    head, *rows = succeed("effects", tmp_path / "m", "--term", "code").splitlines()
+    assert head == "What code adds, in units of y:"
     assert [row.split()[0] for row in rows] == ["code", "10115", "20095", "80331"]
 
 
@@ -491,14 +492,17 @@ def test_effects_are_over_the_rows_or_over_all_combinations(rent):
 
 
 def test_interactions_that_are_not_there_are_said_to_be_missing(rent):
-    assert succeed("effects", rent[0], "--interactions").strip() == "No effect was found."
+    assert succeed("effects", rent[0], "--interactions").strip() == "No interaction was found."
+    assert succeed("effects", rent[0], "--order", "3").strip() == "No interaction was found."
     assert json.loads(succeed("effects", rent[0], "--interactions", "--json"))["effects"] == []
 
 
 def test_a_term_is_shown_as_a_function(rent):
     effect = vb.load(rent[0] / "model.vertebra").effect("district")
     text = succeed("effects", rent[0], "--term", "district")
-    assert [line.split()[0] for line in text.splitlines()] == ["district", "harbour", "north", "south"]
+    head, *lines = text.splitlines()
+    assert head == "What district adds, in units of rent:"
+    assert [line.split()[0] for line in lines] == ["district", "harbour", "north", "south"]
     table = predicted(succeed("effects", rent[0], "--term", "district", "--csv"))
     pd.testing.assert_frame_equal(table, effect, check_dtype=False, check_exact=True)
     points = json.loads(succeed("effects", rent[0], "--term", "size", "--json"))["points"]

@@ -13,6 +13,7 @@ from vertebra.models.diagnostics import (
     behind_flexible,
     coefficients,
     coverage,
+    far_rows,
     few_rows,
     much_freedom,
     odd_noise,
@@ -105,6 +106,45 @@ def test_noise_whose_tails_were_fitted_is_odd_only_if_it_leans():
         assert odd_noise(rng.standard_t(2.0, (300, 1)), ["y"], knows_tails=True) == []
         (found,) = odd_noise(rng.lognormal(size=(300, 1)) - np.exp(0.5), ["y"], knows_tails=True)
         assert "is skewed" in found.words
+
+
+def test_few_rows_that_make_most_of_the_error_are_named_with_their_values(rng):
+    y, said, weight = rng.normal(100.0, 9.0, (400, 2)), np.full((400, 2), 100.0), np.ones(400)
+    assert far_rows(y, said, weight, ["rate", "cost"], has_thin_tails=True) == []
+    y[7, 0] = 9999.0
+    (found,) = far_rows(y, said, weight, ["rate", "cost"], has_thin_tails=True)
+    squares = (y[:, 0] - 100.0) ** 2
+    assert found.quantity == pytest.approx(squares[7] / squares.sum())
+    assert str(found) == (
+        "one row makes all but all of the squared error: rate = 9,999 where 100 was predicted. RMSE and R² are about "
+        'it alone. If it is a mistake, mend the table; else try `likelihood="student_t"`, which few rows hardly move.'
+    )
+    y[8, 0] = -8000.0
+    (found,) = far_rows(y, said, weight, ["rate", "cost"], has_thin_tails=False)
+    assert "one row makes 60% of" in found.words  # the other is less than half
+    y[[7, 8], 0] = 600.0, -400.0
+    (found,) = far_rows(y, said, weight, ["rate", "cost"], has_thin_tails=False)
+    assert "2 rows make 9" in found.words
+    assert "600 where 100 was predicted and -400 where 100 was predicted" in found.words
+    assert found.remedy == "If they are mistakes, mend the table."
+    # a row of weight 0 is none
+    assert far_rows(y, said, np.where(np.isin(np.arange(400), [7, 8]), 0.0, 1.0), ["a", "b"], has_thin_tails=True) == []
+    # in one of a hundred tables of 100 rows of heavy tails, and in none of 1,000
+    t = [rng.standard_t(4.0, (n, 1)) for n in [100] * 50 + [1000] * 10]
+    alarms = [bool(far_rows(e, 0.0 * e, np.ones(len(e)), ["y"], has_thin_tails=True)) for e in t]
+    assert sum(alarms[:50]) <= 3
+    assert sum(alarms[50:]) == 0
+
+
+def test_a_mistake_in_the_target_is_said_before_all_else(rng):
+    x = pd.DataFrame({"a": rng.random(300), "b": rng.random(300)})
+    y = pd.Series(10.0 * x["a"] + rng.normal(0.0, 0.3, 300), name="price")
+    assert "squared error" not in str(vb.AdditiveRegressor(clusters=[("a",)]).fit(x, y).diagnostics_)
+    y[5] = 9_999.0
+    model = vb.AdditiveRegressor(clusters=[("a",)]).fit(x, y)
+    assert model.diagnostics_.warnings[0].startswith("one row makes all but all of the squared error: price = 9,999")
+    tails = vb.AdditiveRegressor(clusters=[("a",)], likelihood="student_t").fit(x, y)
+    assert tails.diagnostics_.warnings[0].endswith("If it is a mistake, mend the table.")
 
 
 def test_too_few_rows_and_constants_say_nothing():

@@ -2,7 +2,8 @@
 
 Somebody used the package for a day with the README alone: first on hourly rentals, credit defaults and churn,
 then on sales in a German spreadsheet's CSV, patients with gaps and a rare outcome, and sensors that drift. A third day
-had sales of an American till, blood values of a laboratory, and sensors whose unit changes.
+had sales of an American till, blood values of a laboratory, and sensors whose unit changes. A fourth had the bookings
+of a hotel, with one price of 9.999 in them, and a machine's log of rare failures.
 """
 
 import ast
@@ -115,6 +116,14 @@ FIRST_DAY = {
     "no monotone constraints": "shapes.test_a_regression_keeps_its_shape_in_mean_and_draws",
     "no summary": "ask.test_a_fit_is_printed_with_its_terms_noise_and_verdict",
     "no rows in the report": "cases.test_rows_are_the_typical_the_highest_the_lowest_and_the_worst_predicted",
+    "01234 is read as a number": "written.test_text_is_told_by_all_of_its_values",
+    "no internet service in six columns": "substitutes.test_levels_that_always_come_together_are_named",
+    "three rows are sound": (
+        "diagnostics.test_a_target_that_its_inputs_sum_to_and_too_few_rows_are_not_to_be_relied_on"
+    ),
+    "education goes from 2.220e-16 to 6.000": "page.test_values_of_columns_are_written_as_in_the_table",
+    "the mean's R² of −2.278e−05": "page.test_a_score_that_is_rounding_alone_is_written_as_nothing",
+    "Poisson's law covers 78.9 %": "counts.test_a_model_of_counts_is_kept_and_covers",
     "the API index omits what lies outside a page": "site.test_the_index_of_names_has_all_that_have_a_page",
 }
 SECOND_DAY = {
@@ -152,13 +161,45 @@ THIRD_DAY = {
     "backticks on the page": "first_use.test_code_on_the_page_is_code",
     "the title of a low chart is cut": "page.test_titles_beside_low_charts_are_whole",
 }
+FOURTH_DAY = {
+    "a term as it is printed is drawn by no name": (
+        "plot.test_a_model_is_drawn_by_the_name_of_a_term_and_in_one_figure"
+    ),
+    "Python says what is not known, and nothing near it": "first_use.test_near_names_are_offered_in_python_too",
+    "a date has no effect, and nothing says that its parts have": (
+        "first_use.test_near_names_are_offered_in_python_too"
+    ),
+    "without interactions no effect was found": ("cli.test_interactions_that_are_not_there_are_said_to_be_missing"),
+    "one price of 9,999 decides the fit, and no word of it": (
+        "diagnostics.test_a_mistake_in_the_target_is_said_before_all_else"
+    ),
+    "the page's columns go from 1.000 to 280.0, and an empty one from 0 to 0": (
+        "page.test_values_of_columns_are_written_as_in_the_table"
+    ),
+    "intervals and shares are cut off on a phone": (
+        "page.test_on_a_phone_the_prediction_stays_in_sight_and_words_are_whole "
+        "page.test_on_a_phone_parts_of_a_row_have_their_intervals_in_sight"
+    ),
+    "score does not read the y that fit did": (
+        "first_use.test_a_model_is_scored_by_the_names_and_the_text_that_it_was_fitted_by"
+    ),
+    "rows of the fit are new ones, in Python": "first_use.test_rows_that_were_fitted_are_no_test_in_python_either",
+    "a step of −0.0": "first_use.test_steps_that_round_to_nothing_have_no_sign_in_a_waterfall",
+    "the last value has no label where some are missing": (
+        "first_use.test_the_last_value_has_its_label_beside_the_missing_one"
+    ),
+    "64 °C makes levels of a temperature, and no word of it": (
+        "roles.test_text_that_may_be_something_else_is_hinted_at"
+    ),
+    "another table is asked whether 'machine' is 'channel'": "first_use.test_another_table_is_no_other_name",
+    "a function without its unit": "cli.test_a_term_is_shown_as_a_function first_use.test_units_are_those_of_the_model",
+}
 # Refused, and why.
 REFUSED = {
     "an interval per level contains 0, and the term is real": (
         "A band is of one level, the probability of all of them together."
     ),
     "in Python, predict without columns that no term reads": "scikit-learn's contract: its checks want an error.",
-    "01234 is read as a number": "Codes and numbers look alike in CSV: --type zip=category.",
     "OnlineSecurity = Yes without internet, in the panel": (
         "Which combinations cannot be is not in the table; cells without rows are."
     ),
@@ -201,7 +242,7 @@ def folder(tmp_path_factory):
     return place
 
 
-@pytest.mark.parametrize("day", [FIRST_DAY, SECOND_DAY, THIRD_DAY])
+@pytest.mark.parametrize("day", [FIRST_DAY, SECOND_DAY, THIRD_DAY, FOURTH_DAY])
 def test_every_stumble_has_tests_that_exist(day):
     here = pathlib.Path(__file__).parent
     for stumble, tests in day.items():
@@ -371,6 +412,90 @@ def test_rows_that_are_not_explained_are_counted(folder):
     said = succeed("explain", folder / "units", folder / "sales.csv").stdout
     assert "The first 3 of 240 rows; --rows 5,17 takes others." in said
     assert "The first" not in succeed("explain", folder / "units", folder / "sales.csv", "--rows", "1").stdout
+
+
+def test_near_names_are_offered_in_python_too(folder):
+    model = vb.load(folder / "units")
+    parts = r"its parts are 'day \(time\)', 'day \(month\)', 'day \(weekday\)'\."
+    for name, words in (("pric", "did you mean 'price'?"), ("day × shop", parts), ("day", parts), (9, "there are day")):
+        with pytest.raises(ValueError, match=words):
+            model.effect(name)
+    said = run("effects", folder / "units", "--term", "shop × day")
+    assert (said.exit_code, bool(re.search("--term 'day' is not.*" + parts, said.stderr))) == (2, True)
+    with pytest.raises(
+        ValueError, match=r"`y` must name a column of the table, got 'units'; did you mean 'sold_units'?"
+    ):
+        vb.AdditiveRegressor().fit(sales(), "units")
+
+
+def test_a_model_is_scored_by_the_names_and_the_text_that_it_was_fitted_by(folder):
+    frame = sales()
+    units, busy = vb.load(folder / "units"), vb.load(folder / "busy")
+    text = frame.assign(sold_units=[f"{value:.4f}".replace(".", ",") + " €" for value in frame["sold_units"]])
+    for table, y in ((frame, frame["sold_units"]), (frame, "sold_units"), (text, text["sold_units"])):
+        assert units.score(table, y) == pytest.approx(
+            units.evaluate(frame, "sold_units").scores["model"]["r2"], abs=1e-6
+        )
+    own = vb.AdditiveRegressor(clusters=[("price",)]).fit(frame[["price"]], text["sold_units"])
+    same = vb.AdditiveRegressor(clusters=[("price",)]).fit(frame[["price"]], frame["sold_units"].round(4))
+    np.testing.assert_allclose(own.predict(frame[["price"]]), same.predict(frame[["price"]]), rtol=1e-9)
+    assert (
+        busy.score(frame, "busy") == busy.score(frame, frame["busy"]) == np.mean(busy.predict(frame) == frame["busy"])
+    )
+
+
+def test_rows_that_were_fitted_are_no_test_in_python_either(folder):
+    for name, target in (("units", "sold_units"), ("busy", "busy")):
+        model = vb.load(folder / name)
+        assert str(model.evaluate(sales(), target)).startswith(
+            "On 240 rows (as many as those of the fit, with the same"
+        )
+        assert "rows that were not fitted" in str(model.evaluate(sales().head(200), target))
+
+
+def test_steps_that_round_to_nothing_have_no_sign_in_a_waterfall():
+    import matplotlib.pyplot as plt
+
+    parts = [((), "", 100.0), (("a",), "a = 1", -20.0), (("b",), "b = 2", -0.004), (("c",), "c = 3", 0.004)]
+    table = pd.DataFrame([(*part, 1.0, part[2] - 2.0, part[2] + 2.0) for part in parts])
+    ax = vb.plot.waterfall(table.set_axis(["term", "value", "mean", "sd", "lower", "upper"], axis=1))
+    assert [text.get_text() for text in ax.texts] == ["100.0", "−20.0", "0.0", "0.0", "80.0"]
+    plt.close("all")
+
+
+def test_the_last_value_has_its_label_beside_the_missing_one():
+    import matplotlib.pyplot as plt
+
+    x = pd.DataFrame({"children": [0.0, 1.0, 2.0, 3.0, np.nan] * 40})
+    model = vb.AdditiveRegressor(clusters=[("children",)]).fit(x, x["children"].fillna(1.0) * 9.0)
+    for width in (2.6, 5.0):
+        ax = plt.subplots(figsize=(width, 2.4), layout="constrained")[1]
+        vb.plot.effect(model, ax, term="children")
+        ax.figure.canvas.draw()
+        labels = ax.get_xticklabels()
+        assert [label.get_text() for label in labels][-2:] == ["3", "missing"]
+        left, right = (label.get_window_extent() for label in labels[-2:])
+        assert left.x1 < right.x0
+    plt.close("all")
+
+
+def test_another_table_is_no_other_name(folder, tmp_path):
+    pd.DataFrame({"promos": ["yes"], "cost": [1.0]}).to_csv(tmp_path / "other.csv", index=False)
+    done = run("predict", folder / "busy", tmp_path / "other.csv")
+    assert (done.exit_code, done.stderr.strip()[-24:]) == (2, ": is it the right table?")
+    sales(40).rename(columns={"promo": "promos"}).to_csv(tmp_path / "renamed.csv", index=False)
+    done = run("predict", folder / "busy", tmp_path / "renamed.csv")
+    assert (done.exit_code, "did you mean 'promos'?" in done.stderr) == (2, True)
+
+
+def test_units_are_those_of_the_model(folder, tmp_path):
+    assert "What price adds, in log odds of yes:" in succeed("effects", folder / "busy", "--term", "price").stdout
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.random(200)})
+    model = vb.AdditiveRegressor(clusters=[("a",)], likelihood="poisson")
+    model.fit(x, pd.Series(rng.poisson(np.exp(1.0 + x["a"])), name="sold")).save(tmp_path / "counts.vertebra")
+    said = succeed("effects", tmp_path / "counts.vertebra", "--term", "a").stdout
+    assert said.startswith("What a adds, in log of sold:\n")
 
 
 def test_counts_are_hinted_at_and_other_whole_numbers_are_not():

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import vertebra as vb
-from vertebra.pages import chartdata, whatif
+from vertebra.pages import chartdata, report, whatif
 from vertebra.pages.words import score
 
 CHROMIUM = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
@@ -194,7 +194,38 @@ def test_on_a_phone_the_prediction_stays_in_sight_and_words_are_whole(model, bro
         (e) => e.textContent === 'income').clientHeight"""
     assert tab.evaluate(height) < 40
     assert tab.evaluate("getComputedStyle(document.querySelector('table.terms td')).overflowWrap") == "break-word"
+    # all of a row is seen without pushing the table
+    spare = """[...document.querySelectorAll('#effects table.terms')].filter((e) => e.clientWidth > 0).map(
+        (e) => e.parentElement.clientWidth - e.parentElement.scrollWidth)"""
+    assert min(tab.evaluate(spare)) == 0
     tab.context.close()
+
+
+@needs_browser
+def test_on_a_phone_parts_of_a_row_have_their_intervals_in_sight(classifier, browser, tmp_path):
+    model, x = classifier
+    model.report(tmp_path / "page.html", cases=(x, model.predict(x)))
+    tab = browser.new_context(viewport={"width": 390, "height": 844}).new_page()
+    tab.goto((tmp_path / "page.html").as_uri())
+    ends = (
+        "[...document.querySelectorAll('table.parts tr > :nth-child(3)')].map((e) => e.getBoundingClientRect().right)"
+    )
+    assert 300 < max(tab.evaluate(ends)) < 390
+    tab.context.close()
+
+
+def test_values_of_columns_are_written_as_in_the_table(rng):
+    n = 60
+    x = pd.DataFrame({"adults": rng.integers(1, 5, n), "nights": [280, *rng.integers(1, 9, n - 1)], "hotel": "Alpen"})
+    x["price"], x["fax"] = rng.uniform(40.0, 90.0, n).round(1), np.nan
+    x.loc[0, "price"], x.loc[1, "price"] = 12_345.5, -40.3
+    y = pd.Series(x["adults"] + rng.normal(0.0, 0.1, n), name="y")
+    found = {
+        each.name: each.values
+        for each in report._columns(vb.AdditiveRegressor(clusters=[("adults",)]).fit(x, y).model_)
+    }
+    own = {"adults": "1 to 4", "nights": "1 to 280", "hotel": "1 level", "price": "−40.3 to 12,345.5", "fax": "none"}
+    assert own.items() <= found.items()
 
 
 @needs_browser

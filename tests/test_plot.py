@@ -696,6 +696,8 @@ def test_a_model_is_drawn_by_the_name_of_a_term_and_in_one_figure(rng):
     assert vb.plot.effect(model, ax, term="open") is ax
     pair = vb.plot.effect(model, ("hr", "open"))
     assert [text.get_text() for text in pair.get_legend().get_texts()] == ["open = no", "open = yes"]
+    for printed in ("hr × open", "open x hr"):
+        assert vb.plot.effect(model, printed).get_xlabel() == pair.get_xlabel()
     axes = vb.plot.summary(model, most=3)
     assert [each.get_xlabel() for each in axes[:3]] == ["strength", *model.effects(order=1)["term"].map("".join)[:2]]
     assert sum(each.get_legend() is not None for each in axes[1:3]) <= 1  # once a figure

@@ -23,7 +23,9 @@ from vertebra.cli.tablefile import Refused
 def test_the_task_follows_the_target(values, is_class, reason):
     target, kept = target_of(pd.DataFrame({"y": values}), ["y"], "auto")
     assert (target.is_class, target.reason, target.hint, kept.all()) == (is_class, reason, "", True)
-    np.testing.assert_array_equal(target.values, np.asarray(values))
+    # two values that are not whole are classes by name
+    wanted = np.asarray(values).astype(str) if 0.5 in values else np.asarray(values)
+    np.testing.assert_array_equal(target.values, wanted)
 
 
 def test_few_whole_numbers_are_regression_with_a_hint():
@@ -32,7 +34,8 @@ def test_few_whole_numbers_are_regression_with_a_hint():
     assert not target.is_class
     assert "y has 5 whole values only" in target.hint
     assert target_of(table.head(60), ["y"], "auto")[0].hint == ""
-    assert target_of(table, ["y"], "regression")[0].hint == ""
+    asked = target_of(table, ["y"], "regression")[0].hint  # then they may count something
+    assert asked == "y are whole numbers from 0 on. If they count something: --likelihood counts"
     assert target_of(table, ["y"], "classification")[0].values.dtype.kind == "i"
 
 
@@ -83,7 +86,7 @@ def test_text_that_may_be_something_else_is_hinted_at():
     days = pd.date_range("2024-01-01", periods=150)
     table = pd.DataFrame(
         {
-            "y": np.arange(150.0),
+            "y": np.arange(150.0) + 0.25,
             "id": [f"C{i}" for i in range(150)],
             "sold": days.strftime("%d/%m/%y"),
             "listed": days.strftime("%Y-%m-%d"),
@@ -97,6 +100,15 @@ def test_text_that_may_be_something_else_is_hinted_at():
         "Hint: sold looks like dates, '01/01/24': write them as 2024-05-31, and they are read as such.",
         "Hint: rows stand in the order of listed, and some are held out at random. --time 'listed' holds out the last "
         "ones instead; it is no input then.",
+    ]
+    # units that are not of money
+    table = pd.DataFrame({"y": np.arange(150.0) + 0.25, "oil": [f"{60 + i / 10} °C" for i in range(150)]})
+    table.loc[[3, 70], "oil"] = "ERR"
+    table["part"] = [f"{i}{'ABC'[i % 3]}" for i in range(50)] * 3  # no unit: it differs
+    hints = described("t.csv", 150, *choose(table, "t.csv", ["y"], [], None, [], "auto")[:2])[2:]
+    assert hints == [
+        "Hint: oil looks like numbers, '60.0 °C', and is read as levels: leave '°C' out, and they are numbers; 'ERR' "
+        "is a gap by --missing 'oil=ERR'.",
     ]
     # where it is said when rows were, and where dates go up and down, nothing is to be said
     chosen = choose(table, "t.csv", ["y"], [], None, [], "auto")[:2]

@@ -8,8 +8,9 @@ import warnings
 import pandas as pd
 import pytest
 
-from vertebra.cli.tablefile import Refused, encoded, nearest, new_files, read_table
+from vertebra.cli.tablefile import Refused, encoded, new_files, read_table
 from vertebra.tables.endings import WRITTEN
+from vertebra.tables.nearest import nearest
 
 
 @pytest.mark.parametrize("ending", WRITTEN)
@@ -47,6 +48,7 @@ def test_the_nearest_name_is_offered_or_all_there_are():
     assert many.endswith("column 24, …, column 26, column 27, column 28, column 29, column 30.")  # targets stand last
     words = nearest("default", ["LIMIT_BAL", "AGE", "default payment next month"])
     assert words == "; did you mean 'default payment next month'?"
+    assert nearest("day", ["day (old)", "day (time)", "day (month)"]) == "; its parts are 'day (time)', 'day (month)'."
 
 
 # --- rows and headers that are not what they should be ----------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from vertebra.cli.tablefile import Refused, nearest
+from vertebra.cli.tablefile import Refused
 from vertebra.cli.terminal import Estimator, Explanations, Gain
 from vertebra.files.outputs import predictions, with_unread
 from vertebra.models.evaluation import Evaluation
@@ -18,6 +18,7 @@ from vertebra.models.explanation import inputs_named, measure_of
 from vertebra.models.findings import Diagnostics
 from vertebra.models.rows import NewLevels
 from vertebra.tables.named import Taken, taken_apart
+from vertebra.tables.nearest import nearest
 from vertebra.tables.schema import ValuesLike, date
 from vertebra.tables.values import key_of, label_of
 from vertebra.terms.term import term_in_files, term_label
@@ -95,7 +96,9 @@ def inputs_of(model: Estimator, frame: pd.DataFrame, table: str) -> pd.DataFrame
     if missing:
         spare = [name for name in columns if name not in wanted]
         near = nearest(missing[0], spare)
-        meant = near if near.startswith("; did you") else "."
+        # where most are missing, it is another table and not another name
+        is_other = len(missing) > max(1, len(model.model_.sources) // 2)
+        meant = ": is it the right table?" if is_other else near if near.startswith("; did you") else "."
         others = f", nor {', '.join(map(repr, missing[1:6]))}{', …' if len(missing) > 6 else ''}" if missing[1:] else ""
         raise Refused(f"{table} has no column {missing[0]!r}{others}, which the model reads{meant}")
     return with_unread(model.model_, frame)
@@ -157,19 +160,6 @@ def with_target(model: Estimator, frame: pd.DataFrame, table: str, weight: str |
 def evaluation(model: Estimator, taken: Taken) -> Evaluation:
     """Scores of a model on the rows of a table."""
     return model.model_.evaluate(taken.x, taken.y, taken.weight, model.weights)
-
-
-def may_be_of_fit(model: Estimator, taken: Taken) -> bool:
-    """Whether rows may be those of the fit: as many, and with the same shares of classes or means of targets."""
-    profile, y = model.model_.profile, np.asarray(taken.y)
-    if taken.weight is not None or len(y) != profile.n_rows or not np.isclose(profile.weight, profile.n_rows):
-        return False
-    if model.model_.is_classifier:
-        codes = model.model_.target.codes(y)
-        shares = np.bincount(codes, minlength=len(profile.targets[0].shares)) / len(codes)
-        return bool(np.allclose(shares, profile.targets[0].shares, rtol=0.0, atol=1e-9))
-    means = y.astype(float).reshape(len(y), -1).mean(axis=0)
-    return bool(np.allclose(means, profile.means, rtol=1e-9, atol=0.0))
 
 
 def gain(one: Estimator, other: Estimator, frame: pd.DataFrame, table: str, weight: str | None) -> Gain:

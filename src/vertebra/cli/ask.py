@@ -107,11 +107,11 @@ def evaluate(
 
     loaded = estimators.load(file)
     taken = answers.with_target(loaded, frame, table, weight)
-    seen, is_seen = answers.evaluation(loaded, taken), answers.may_be_of_fit(loaded, taken)
+    seen = answers.evaluation(loaded, taken)
     if as_json:
         print_json({"model": str(file), "table": table, "n": seen.n, "scores": seen.scores, "at_fit": _at_fit(loaded)})
     else:
-        say_evaluation(console(), loaded, seen, is_seen=is_seen)
+        say_evaluation(console(), loaded, seen)
 
 
 def compare(
@@ -134,6 +134,7 @@ def compare(
     frame = read_table(table, format_of(sep, encoding, decimal, sheet))
     from vertebra import estimators
     from vertebra.cli import answers
+    from vertebra.models.scores import Method
 
     loaded = [estimators.load(file) for file in files]
     first, second = loaded
@@ -141,7 +142,7 @@ def compare(
         raise Refused(f"the models predict {first.target_names_} and {second.target_names_}: they cannot be compared.")
     rows = [answers.with_target(each, frame, table, weight) for each in loaded]
     seen = [answers.evaluation(each, own) for each, own in zip(loaded, rows, strict=True)]
-    may_know = [str(n) for n, e, own in zip((model, other), loaded, rows, strict=True) if answers.may_be_of_fit(e, own)]
+    may_know = [str(name) for name, each in zip((model, other), seen, strict=True) if each.method is Method.SEEN]
     gain = answers.gain(first, second, frame, table, weight)
     if as_json:
         scores = {str(file): each.scores["model"] for file, each in zip(files, seen, strict=True)}

@@ -61,7 +61,7 @@ from vertebra.cli.options import (
     format_of,
 )
 from vertebra.cli.plan import say_plan
-from vertebra.cli.tablefile import Frame, Refused, is_large, new_files, one_of, read_table, some_rows
+from vertebra.cli.tablefile import Frame, Refused, is_large, new_files, read_table, some_rows
 from vertebra.cli.terminal import (
     Explanations,
     console,
@@ -72,6 +72,7 @@ from vertebra.cli.terminal import (
     say_lines,
     say_severe,
 )
+from vertebra.tables.nearest import one_of
 
 if TYPE_CHECKING:
     from vertebra.cli.roles import Inputs, Target

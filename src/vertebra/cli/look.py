@@ -88,11 +88,17 @@ def effects(
     elif as_csv:
         print_bytes(encoded(found if term or totals else answers.with_joined_terms(found), ".csv", is_raw=raw_text))
     elif term:
-        say_frame(console(), found)
+        from vertebra.pages.words import unit_of
+        from vertebra.terms.term import term_label
+
+        # in the order of the columns, which is that of the model
+        names = [str(name).removeprefix("input ") for name in found.columns[:-4]]
+        say_frame(console(), found, f"What {term_label(names)} adds, in {unit_of(loaded.model_, k)}:")
     elif totals:
         say_totals(console(), found, level)
     else:
-        say_effects(console(), found, level=level, most=len(found))
+        kind = "interaction" if interactions or (order or 0) > 1 else "effect"
+        say_effects(console(), found, level=level, most=len(found), kind=kind)
 
 
 def report(

@@ -30,11 +30,11 @@ from vertebra.cli.tablefile import (
     ending_of,
     is_large,
     listed,
-    nearest,
     read_table,
 )
 from vertebra.cli.terminal import Estimator, complain_of, print_bytes
 from vertebra.tables.endings import PARQUET, WRITTEN
+from vertebra.tables.nearest import nearest
 
 
 def predict(

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from vertebra.cli.tablefile import Refused, listed, nearest, quoted
+from vertebra.cli.tablefile import Refused, listed, quoted
 from vertebra.tables.belonging import instants_of
 from vertebra.tables.column import FEATURE_TYPES, as_read, check_range, kind_of, target_fault
 from vertebra.tables.counting import is_count_like
+from vertebra.tables.nearest import nearest
 from vertebra.tables.schema import learn, opened, wanted_gaps
 from vertebra.tables.values import MISSING_WORDS, Level, with_gaps
 from vertebra.tables.written import text_of
@@ -23,6 +24,8 @@ FEW_VALUES, ROWS_FOR_HINT = 10, 100
 # Text of more values is hardly a class.
 MOST_CLASSES = 50
 OTHER_DATE = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}"
+# Numbers with letters behind them, 64.1 °C; names and codes begin otherwise.
+NUMBER_AND_UNIT = r"^([-+−]?\d+(?:[.,]\d+)*)\s*([^\W\d_]{0,5}|[°µ%/²³\w]{1,6})$"
 
 
 Gaps = list[str | float]  # values that stand for them
@@ -368,6 +371,14 @@ def _hint_of_text(name: str, values: pd.Series) -> list[str]:
         return [
             f"Hint: {name} looks like dates, {values.iloc[0]!r}: write them as 2024-05-31, and they are read as such."
         ]
+    parts = values.str.strip().str.extract(NUMBER_AND_UNIT)
+    unit = parts[1].mode()
+    if len(unit) and unit[0] and values.nunique() > FEW_VALUES and (parts[1] == unit[0]).mean() > 0.9:
+        sample = values.to_numpy()[(parts[1] == unit[0]).to_numpy()][0]
+        others = values.to_numpy()[parts[1].isna().to_numpy()].tolist()
+        gap = f"; {others[0]!r} is a gap by --missing {quoted(f'{name}={others[0]}')}" if others else ""
+        without = f"leave {unit[0]!r} out, and they are numbers"
+        return [f"Hint: {name} looks like numbers, {sample!r}, and is read as levels: {without}{gap}."]
     if values.nunique() > 0.9 * len(values):
         return [f"Hint: {name} differs in nearly every row. If it names the rows, leave it out: --drop {quoted(name)}"]
     return []

@@ -28,8 +28,6 @@ else:
 # How a cell begins that spreadsheets run; a number may begin so too.
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
-# Names that an error lists. A round number: three lines of a terminal.
-MOST_LISTED = 30
 # Bytes from which a Parquet file is read some rows at a time; row groups, and rows of each, by which columns are known.
 LARGE, N_LOOKED_AT, ROWS_LOOKED_AT = 2**29, 20, 1000
 
@@ -213,24 +211,6 @@ def in_flags(words: str) -> str:
     for found, flag in FLAGS:
         words = re.sub(found, flag, words)
     return words
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """The end of a sentence: the names that were meant, or those there are."""
-    by_lower = {each.lower(): each for each in names}
-    if near := difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.5):
-        return f"; did you mean {by_lower[near[0]]!r}?"
-    if len(name) > 2 and (holding := [each for each in names if name.lower() in each.lower()]):
-        return f"; did you mean {' or '.join(map(repr, holding[:3]))}?"
-    return one_of(names)
-
-
-def one_of(names: Sequence[str]) -> str:
-    """The end of a sentence: the names there are; of many the first and the last, where targets stand."""
-    if not names:
-        return "."
-    shown = list(names) if len(names) <= MOST_LISTED else [*names[: MOST_LISTED - 5], "…", *names[-5:]]
-    return f": there {'is' if len(names) == 1 else 'are'} {', '.join(shown)}."
 
 
 def listed(given: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -86,10 +86,11 @@ def say_effects(
     level: float = 0.95,
     most: int = N_SHOWN,
     exact: Callable[[Sequence[str]], float] | None = None,
+    kind: str = "effect",
 ) -> None:
     """Effects, strongest first; a table for each output."""
     if not len(found):
-        say.print("No effect was found.")
+        say.print(f"No {kind} was found.")
         return
     groups = list(found.groupby("output", sort=False)) if "output" in found else [("", found)]
     for i, (name, own) in enumerate(groups):
@@ -141,17 +142,18 @@ def say_explanation(say: Console, head: str, parts: Frame, level: float, unit: s
     say.print()
 
 
-def say_evaluation(say: Console, model: Estimator, seen: Evaluation, *, is_seen: bool) -> None:
+def say_evaluation(say: Console, model: Estimator, seen: Evaluation) -> None:
     """Scores of a model on rows that should be new, and what was stated at its fit."""
+    from vertebra.models.scores import Method
+
     rows = dict(seen.scores)
     if model.evaluation_ is not None:
         rows["at fit"] = model.evaluation_.scores["model"]
-    words = "as many as those of the fit, with the same target" if is_seen else seen.method.words
-    say.print(f"Accuracy on {seen.n:,} rows ({words}):", style="bold", soft_wrap=True)
+    say.print(f"Accuracy on {seen.n:,} rows ({seen.method.words}):", style="bold", soft_wrap=True)
     _say_scores(say, rows, model.target_names_)
     if model.evaluation_ is not None:
         say_lines(say, _fallen(seen, model.evaluation_))
-    if is_seen:
+    if seen.method is Method.SEEN:
         say_lines(say, ["These seem to be the rows that were fitted: new ones will be predicted less well."])
 
 
@@ -265,8 +267,9 @@ def say_files(say: Console, files: Iterable[pathlib.Path]) -> None:
     say_lines(say, (f"Wrote {path}" for path in files))
 
 
-def say_frame(say: Console, frame: Frame) -> None:
+def say_frame(say: Console, frame: Frame, head: str) -> None:
     """A table of numbers and levels, whole."""
+    say.print(printable(head), style="bold", soft_wrap=True)
     table = plain_table(*(printable(name) for name in frame.columns))
     # the values of a discrete number may be codes: they are written in full
     digits = [10 if name in frame.attrs.get("discrete", []) else 4 for name in frame.columns]

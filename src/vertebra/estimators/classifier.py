@@ -10,6 +10,7 @@ from vertebra.estimators import partitioned
 from vertebra.estimators.estimator import Estimator, Part
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.model import Shaped
+from vertebra.tables.named import taken_apart
 from vertebra.tables.partitions import is_dask
 from vertebra.tables.schema import TableLike, ValuesLike
 
@@ -79,6 +80,15 @@ class Classifier(ClassifierMixin, Estimator):
         True
         """
         return self._fitted().evaluate(X, y, sample_weight, self.weights)
+
+    def score(self, X: TableLike, y: ValuesLike, sample_weight: ValuesLike = None) -> float:
+        """The share of the rows that get the right class; `y` may name a column, as in `fit`.
+
+        >>> bool(model.score(data.x, data.y > 14) > 0.8)
+        True
+        """
+        X, y, sample_weight = taken_apart(X, y, sample_weight, is_class=True)[:3]
+        return super().score(X, y, sample_weight)  # type: ignore[arg-type]
 
     def decision_function(self, X: TableLike) -> Shaped:
         """The logit of the second class's probability, (n,); of more classes their log probabilities, (n, classes).

@@ -364,7 +364,7 @@ class Explanations(Estimator):
         the page holds no row of any table. `measure` is what effects are averages over, as in `effects`. Needs
         `vertebra[report]`.
 
-        >>> model.report("report.html", cases=(data.x, data.y))
+        >>> model.report("report.html")
         >>> with open("report.html", encoding="utf-8") as page:
         ...     "x3" in page.read()
         True

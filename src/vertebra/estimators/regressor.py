@@ -12,6 +12,8 @@ from vertebra.estimators.estimator import Estimator, Part
 from vertebra.machine.checks import seed_of
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.model import Shaped
+from vertebra.models.target import as_numbers
+from vertebra.tables.named import taken_apart
 from vertebra.tables.partitions import DaskFrame, is_dask
 from vertebra.tables.schema import TableLike, ValuesLike
 
@@ -115,6 +117,15 @@ class Regressor(RegressorMixin, Estimator):
         True
         """
         return self._fitted().evaluate(X, y, sample_weight, self.weights)
+
+    def score(self, X: TableLike, y: ValuesLike, sample_weight: ValuesLike = None) -> float:
+        """R² of the predictions; `y` may name a column, and text of numbers is numbers, as in `fit`.
+
+        >>> bool(model.score(data.x, data.y) > 0.8)
+        True
+        """
+        X, y, sample_weight = taken_apart(X, y, sample_weight, is_class=False)[:3]
+        return super().score(X, as_numbers(y, type(self).__name__), sample_weight)  # type: ignore[arg-type]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

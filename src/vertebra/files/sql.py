@@ -208,7 +208,7 @@ def _coordinate(system: System, name: str) -> str:
         c3, c2, c1, c0 = map(_number, curve.c[:, k])
         value = f"(({c3} * {way} + {c2}) * {way} + {c1}) * {way} + {c0}"
         pieces.append(f"WHEN {name} < {_number(curve.x[k + 1])} THEN {value}")
-    first, last = _number(float(curve(curve.x[0]))), _number(float(curve(curve.x[-1])))
+    first, last = map(_number, curve(curve.x[[0, -1]]).tolist())
     rank = f"CASE WHEN {name} <= {_number(curve.x[0])} THEN {first} {' '.join(pieces)} ELSE {last} END"
     return f"CASE WHEN {name} IS NULL THEN NULL ELSE {_clipped(f'0.5e0 * {unit} + {rank} - 0.5e0')} END"
 

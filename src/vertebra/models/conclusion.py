@@ -18,6 +18,7 @@ from vertebra.models.diagnostics import (
     behind_flexible,
     coefficients,
     coverage,
+    far_rows,
     few_events,
     few_rows,
     much_freedom,
@@ -102,8 +103,7 @@ def conclude(settings: Settings, read: Read, outcome: Outcome) -> Model:
         model = model.replace(conformal=in_order(away, read.held.weight))
     findings = [
         *outcome.findings,
-        *notes(Kind.WEIGHTS, read.meant.notes),
-        *warnings(Kind.WEIGHTS, read.meant.warnings),
+        *(*notes(Kind.WEIGHTS, read.meant.notes), *warnings(Kind.WEIGHTS, read.meant.warnings)),
     ]
     figures: dict[str, float] = {}
     if outcome.left_out is not None:
@@ -111,6 +111,8 @@ def conclude(settings: Settings, read: Read, outcome: Outcome) -> Model:
         seen = rows.at(tested.places)
         evaluation = model.evaluation_of(tested.method, tested.predictive, seen, tested.linear)
         model, figures = model.replace(evaluation=evaluation), dict(evaluation.scores["model"])
+        # what few rows did stands first: what else is found may be their doing
+        findings[:0] = _of_far_rows(read.target, rows, outcome.left_out, model.noise)
         findings += _on_accuracy(settings, read, outcome, tested, evaluation)
         away, targets = _residuals(outcome.left_out, rows, read.target), read.target.names
         counts = not n_classes and read.target.transform is None and all(map(is_count_like, rows.y.T))
@@ -180,6 +182,15 @@ def _on_accuracy(
         trees = flexible(rows._replace(y=y), tested.folds, read.n_levels, classes=n_classes, seed=settings.seed)
         found += [] if trees is None else behind_flexible(beside(trees.said, trees.rows), target.names)
     return found
+
+
+def _of_far_rows(target: Target, rows: Rows, left_out: Predictive, noise: str | None) -> list[Finding]:
+    """Few rows that decide the fit; none of classes, nor where another scale than y's was fitted."""
+    if target.n_classes or target.transform is not None:
+        return []
+    has_thin_tails = noise in ("gaussian", "heteroscedastic")
+    said = target.in_units(left_out.mean())
+    return far_rows(rows.y, said, rows.weight, target.names, has_thin_tails=has_thin_tails)
 
 
 def _of_counts(found: Finding) -> Finding:

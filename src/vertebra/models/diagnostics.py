@@ -27,6 +27,9 @@ HOGG, HOGG_SD, HOGG_SURELY, HOGG_LEAST, ROWS_FOR_TAILS = 2.585, 1.74, 3.5, 0.25,
 # What the deciles of skewed noise lean, a log as above, times √n: three sds of t(2), whose sd is 3.2/√n. Lognormal
 # noise leans by 1.3, exponential by 1.
 LEAN = 9.6
+# So few rows that make so much of the squared error, each so many times as far away as the others are typically, decide
+# the fit, its RMSE and its R². Round numbers: of t(4) one of 100 tables of 100 rows has such a row.
+MOST_FAR, ERROR_OF_FAR, TIMES_AS_FAR = 3, 0.5, 15.0
 # Rows are noisier if their variance is larger by this factor, and their sd by so many standard errors.
 NOISIER, CLEARLY = 1.5, 3.0
 # A value that stands for a gap: one of these at an end of a column, in so many rows and no larger a share, further from
@@ -342,6 +345,41 @@ def odd_noise(away: Float[np.ndarray, "n k"], targets: Sequence[str], *, knows_t
                 "of normal noise."
             )
             found.append(Finding(Kind.TAILS, Severity.WARNING, words, tails, 'Try `likelihood="student_t"`.'))
+    return found
+
+
+def far_rows(
+    y: Float[np.ndarray, "n k"],
+    said: Float[np.ndarray, "n k"],
+    weight: Float[np.ndarray, " n"],
+    targets: Sequence[str],
+    *,
+    has_thin_tails: bool,
+) -> list[Finding]:
+    """Where few rows make most of the squared error of rows left out: a mistake in the table, more often than not."""
+    found: list[Finding] = []
+    if len(y) < ROWS_FOR_TAILS:
+        return found
+    for own, mean, target in zip(y.T, said.T, targets, strict=True):
+        # in units of the largest, as squares of large numbers overflow
+        away = np.abs(own - mean)
+        squares = weight * (away / max(float(away.max()), 1e-300)) ** 2
+        first = np.argsort(-squares)[:MOST_FAR]
+        shares = np.cumsum(squares[first]) / max(float(squares.sum()), 1e-300)
+        n = 1 + int(np.argmax(shares >= ERROR_OF_FAR))
+        others = np.delete(np.arange(len(own)), first[:n])
+        typical = np.sqrt(np.average(away[others] ** 2, weights=weight[others])) if weight[others].sum() > 0.0 else 0.0
+        if shares[-1] < ERROR_OF_FAR or away[first[:n]].min() < TIMES_AS_FAR * typical:
+            continue
+        values = " and ".join(f"{own[i]:,.6g} where {mean[i]:,.4g} was predicted" for i in first[:n])
+        rows, make, them, they = ("one row", "makes", "it", "it is a mistake")
+        if n > 1:
+            rows, make, them, they = (f"{n} rows", "make", "them", "they are mistakes")
+        most = "all but all" if shares[n - 1] > 0.995 else f"{shares[n - 1]:.0%}"
+        words = f"{rows} {make} {most} of the squared error: {target} = {values}. RMSE and R² are about {them} alone."
+        other = '; else try `likelihood="student_t"`, which few rows hardly move' if has_thin_tails else ""
+        remedy = f"If {they}, mend the table{other}."
+        found.append(Finding(Kind.TAILS, Severity.WARNING, words, float(shares[n - 1]), remedy))
     return found
 
 

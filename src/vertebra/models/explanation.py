@@ -370,8 +370,9 @@ def inputs_named(given: Sequence[str], inputs: Sequence[str]) -> list[str]:
     """The inputs of a term, named one by one or as effects print it, "hr × workingday" or "hr:workingday"."""
     found: list[str] = []
     for each in given:
-        splits = ([*map(str.strip, each.split(mark))] for mark in BETWEEN)
-        parts = next((own for own in splits if set(own) <= set(inputs)), [each])
+        splits = [[*map(str.strip, each.split(mark))] for mark in BETWEEN]
+        # the first whose parts are all known, else the most: an error then names the part that is not
+        parts = max([[each], *splits], key=lambda own: len(set(own) & set(inputs)) / len(own))
         found += [each] if each in inputs else parts
     return found
 

@@ -30,6 +30,7 @@ from vertebra.networks.skeleton import Skeleton
 from vertebra.tables.column import UNSEEN
 from vertebra.tables.encoding import Encoding
 from vertebra.tables.named import taken_apart
+from vertebra.tables.nearest import nearest, one_of
 from vertebra.tables.profile import Profile
 from vertebra.tables.schema import Schema, TableLike, ValuesLike
 from vertebra.tables.weighting import Weights, weighting
@@ -336,9 +337,20 @@ class Model:
         weight = weighting(Weights.of(weight), weights).scale * weight[kept]
         values = self.target.codes(values[kept])[:, None] if self.is_classifier else values[kept]
         rows = Rows(matrix[kept], values, weight)
+        method = Method.SEEN if self._may_have_fitted(rows) else Method.HELD_OUT
         return self.evaluation_of(
-            Method.HELD_OUT, self.predictive_of(self.encoding(rows.matrix)), rows, self.linear(rows.matrix)
+            method, self.predictive_of(self.encoding(rows.matrix)), rows, self.linear(rows.matrix)
         )
+
+    def _may_have_fitted(self, rows: Rows) -> bool:
+        """Whether rows may be those of the fit: as many, and with the same shares of classes or means of targets."""
+        n, profile = len(rows.y), self.profile
+        if n != profile.n_rows or not np.isclose(profile.weight, n) or not np.allclose(rows.weight, 1.0):
+            return False
+        if self.is_classifier:
+            shares = np.bincount(rows.y[:, 0].astype(int), minlength=len(profile.targets[0].shares)) / n
+            return bool(np.allclose(shares, profile.targets[0].shares, rtol=0.0, atol=1e-9))
+        return bool(np.allclose(rows.y.mean(axis=0), profile.means, rtol=1e-9, atol=0.0))
 
     def evaluation_of(
         self, method: Method, predictive: Predictive, rows: Rows, linear: Float[np.ndarray, "n k"]
@@ -379,5 +391,6 @@ def position_in(names: list[str], name: InputLike) -> int:
     if isinstance(name, str) and name in names:
         return names.index(name)
     if not isinstance(name, numbers.Integral) or not 0 <= int(name) < len(names):
-        raise ValueError(f"Input {name!r} is not known: the inputs are {', '.join(names[:20])}.")
+        meant = nearest(name, names) if isinstance(name, str) else one_of(names)
+        raise ValueError(f"{name!r} is not an input of the model{meant}")
     return int(name)

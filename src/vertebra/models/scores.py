@@ -26,6 +26,7 @@ class Method(enum.StrEnum):
     GROUPS = enum.auto()
     LATER = enum.auto()
     HELD_OUT = enum.auto()
+    SEEN = enum.auto()
     HELD_OUT_FIRST = enum.auto()
 
     @property
@@ -42,6 +43,7 @@ METHOD_WORDS = {
     Method.GROUPS: "a fifth of the groups left out in turn, terms sought without them",
     Method.LATER: "the last fifth of the rows in time, by a fit of those before",
     Method.HELD_OUT: "rows that were not fitted",
+    Method.SEEN: "as many as those of the fit, with the same target",
     Method.HELD_OUT_FIRST: "held out from a first fit; this model has them too",
 }
 

@@ -13,7 +13,7 @@ from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.later import later
 from vertebra.models.settings import NOISES, Settings, noise_named
 from vertebra.models.transform import NAMES, Original, Transform, check_positive
-from vertebra.tables.column import target_fault
+from vertebra.tables.column import as_read, target_fault
 from vertebra.tables.schema import ValuesLike
 from vertebra.tables.survey import Facts
 
@@ -232,6 +232,8 @@ def as_numbers(y: ValuesLike, estimator: str) -> np.ndarray:
     """y as finite numbers, or an error that says what is wrong and where."""
     if y is None:
         raise ValueError(f"{estimator} requires y to be passed, but the target y is None.")
+    if isinstance(y, pd.Series) and pd.api.types.is_float_dtype(own := as_read(y, str(y.name))):
+        y = own  # a column of text that is numbers is numbers, as in a table
     array = np.asarray(y)
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported, got the dtype {array.dtype} in `y`.")

@@ -190,19 +190,21 @@ def _columns(model: Model) -> list[Column]:
     acting = {name for cluster in model.clusters for name in cluster}
     found = []
     for column, marginal in zip(model.schema.columns, profile.inputs, strict=True):
-        shown = date if column.part == "time" else words.number
+        shown = date if column.part == "time" else words.written
         acts = "yes" if column.name in acting else "no"
         found.append(_column(column.name, column.kind, marginal, len(column.levels), shown)._replace(acts=acts))
     n_classes = 0 if model.target.classes is None else len(model.target.classes)
     kind = "target, classes" if n_classes else "target"
     for name, marginal in zip(model.target.names, profile.targets, strict=True):
-        found.append(_column(name, kind, marginal, n_classes, words.number))
+        found.append(_column(name, kind, marginal, n_classes, words.written))
     return found
 
 
 def _column(name: str, kind: str, marginal: Marginal, n_levels: int, shown: Callable[[float], str]) -> Column:
-    values = f"{n_levels} levels"
-    if not n_levels:
+    values = f"{n_levels:,} level{'s' * (n_levels != 1)}"
+    if marginal.missing == 1.0:
+        values = "none"
+    elif not n_levels:
         values = f"{shown(float(marginal.edges[0]))} to {shown(float(marginal.edges[-1]))}"
     missing = words.percent(marginal.missing) if marginal.missing else "–"
     return Column(name, kind, values, missing, drawings.spark(marginal.shares), "")

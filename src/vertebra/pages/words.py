@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup, escape
 
-from vertebra.likelihoods import NegativeBinomial, Poisson
 from vertebra.models.evaluation import Evaluation
 from vertebra.models.model import Model
 from vertebra.models.scores import Method, ScoreName
+from vertebra.models.settings import COUNTS
 from vertebra.tables.profile import Profile
 from vertebra.terms.joint import Measure
 from vertebra.terms.term import term_label
@@ -44,6 +44,11 @@ def number(value: float) -> str:
     return f"{value:#.4g}".rstrip(".").replace("-", "−")
 
 
+def written(value: float) -> str:
+    """A value of the table as people write it there: 1 and 40.3, where `number` has 1.000 and 40.30."""
+    return f"{value + 0.0:,.7g}".replace("-", "−")
+
+
 def signed(value: float) -> str:
     return ("" if value < 0.0 else "+") + number(value)
 
@@ -72,7 +77,7 @@ def unit(model: Model) -> str:
     target = model.target
     if target.classes is not None:
         return f"log odds of {target.classes[1]}" if len(target.classes) == 2 else "logits of the class"
-    if isinstance(model.likelihood, Poisson | NegativeBinomial):
+    if model.noise in COUNTS:
         return f"log of {target.names[0]}"
     if target.transform is not None:
         return target.scale_of(0)

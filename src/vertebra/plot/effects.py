@@ -87,9 +87,10 @@ def effect(
         if not isinstance(table, Explained) or not _is_named(own):
             got = repr(own) if isinstance(table, Explained) else type(table).__name__
             raise ValueError(f"`table` must be what `model.effect` returns, or a model with a term, got {got}.")
-        model, names = table, own if isinstance(own, tuple) else (own,)
-        table = model.effect(names)
-        marginal = model.marginal(names[0]) if len(names) == 1 and marginal is None else marginal
+        # text may name several inputs, as effects print them
+        model, table = table, table.effect(own)
+        if n_inputs_of(table) == 1 and marginal is None:
+            marginal = model.marginal(own[0] if isinstance(own, tuple) else own)
     elif term is not None or _is_named(ax):
         raise ValueError("`term` goes with a model: the table of a term needs none.")
     n_inputs = n_inputs_of(table)
@@ -343,14 +344,18 @@ def _missing_point(
 ) -> None:
     """The effect of a missing value (mean, lower, upper, and an outer band) right of the numbers, with a tick."""
     (first, last), (mean, low, high, outer_low, outer_high) = span, point
-    place = last + 0.12 * (last - first)
+    # the axis is some 1.3 times as long as the range; the word is 45 points wide
+    in_points = 1.3 * (last - first) / size_in_points(ax)[0]
+    away = 0.12 * (last - first)
+    if marks is not None:  # the last value has its label too
+        away = max(away, (28.0 + 0.5 * LETTER * len(said(last))) * in_points)
+    place = last + away
     ax.axvline(last + 0.04 * (last - first), color="0.8", lw=0.8)
     if (outer_low, outer_high) != (low, high):
         ax.vlines(place, outer_low, outer_high, color=SKY, lw=1, ls="--")
     ax.vlines(place, low, high, color=SKY, lw=3)
     ax.plot([place], [mean], color=BLUE, marker="o", ms=4.5, ls="")
-    # The word is some 45 points wide.
-    clear = place - 1.3 * (last - first) * 45.0 / size_in_points(ax)[0]
+    clear = last if marks is not None else place - 45.0 * in_points
     n_ticks = min(max(ax.xaxis.get_tick_space() - 1, 2), 6)
     ax.set_xlim(ax.get_xlim()[0], place + 0.08 * (last - first))
     if are_dates:

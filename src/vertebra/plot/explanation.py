@@ -60,7 +60,7 @@ def waterfall(explanation: pd.DataFrame, ax: Axes | None = None, *, most: int = 
         ax.plot([end, end], [place, place + 1], color=GREY, lw=0.7, zorder=0)
     ax.plot(ends[[0, -1]], [0, len(labels)], color="0.15", marker="D", ls="", ms=5)
     digits = decimals(np.abs(steps).max(initial=0.0), 3)
-    numbers = [f"{ends[0]:.{digits}f}", *(f"{step:+.{digits}f}" for step in steps), f"{ends[-1]:.{digits}f}"]
+    numbers = [f"{ends[0]:.{digits}f}", *(_signed(step, digits) for step in steps), f"{ends[-1]:.{digits}f}"]
     beside = ax.get_yaxis_transform()
     for place, number in enumerate(numbers):
         ax.text(1.02, place, number.replace("-", "−"), transform=beside, va="center", fontsize="small")
@@ -71,3 +71,9 @@ def waterfall(explanation: pd.DataFrame, ax: Axes | None = None, *, most: int = 
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel(with_unit("prediction", unit))
     return framed(ax)
+
+
+def _signed(step: float, digits: int) -> str:
+    """A step with its sign; what rounds to nothing has none."""
+    text = f"{step:+.{digits}f}"
+    return text if float(text) else text[1:]

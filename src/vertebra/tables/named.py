@@ -11,6 +11,7 @@ from jaxtyping import Bool
 from vertebra.machine.later import later
 from vertebra.tables.column import as_read
 from vertebra.tables.endings import is_table
+from vertebra.tables.nearest import nearest
 from vertebra.tables.schema import TableLike, ValuesLike, opened
 from vertebra.tables.tablefile import read_table
 from vertebra.tables.values import is_missing_word
@@ -97,8 +98,8 @@ def _frame(X: TableLike, names: list[str], named: Mapping[str, str]) -> pd.DataF
         frame = pd.DataFrame(dict(zip(table.names or (), table.columns, strict=True)))
     for argument, name in asked:
         if name not in frame.columns:
-            listed = ", ".join(map(str, frame.columns[:30]))
-            raise ValueError(f"`{argument}` must name a column of the table, got {name!r}: there are {listed}.")
+            near = nearest(str(name), list(map(str, frame.columns)))
+            raise ValueError(f"`{argument}` must name a column of the table, got {name!r}{near}")
     return frame
 
 
