@@ -143,7 +143,12 @@ def shrunk(
 
 
 def _lean(
-    basis: Basis, gram: Float[np.ndarray, "m1 m1"], k: int, lower: list, chance: list, a: Float[np.ndarray, "m1 outputs"]
+    basis: Basis,
+    gram: Float[np.ndarray, "m1 m1"],
+    k: int,
+    lower: list,
+    chance: list,
+    a: Float[np.ndarray, "m1 outputs"],
 ) -> None:
     """Takes from a block what terms that hold it may have left there by chance alone: moves their P_T, and a_S.
 
