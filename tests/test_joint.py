@@ -16,7 +16,7 @@ from vertebra.terms.components import Components
 from vertebra.terms.copula import N_POINTS, Copula
 from vertebra.terms.evidence import basis_of
 from vertebra.terms.functions import system_of
-from vertebra.terms.joint import LOG_SIZES, _Shrinkage, gram_of, projected, raised, shrunk
+from vertebra.terms.joint import LOG_SIZES, _Shrinkage, below, gram_of, projected, raised, shrunk
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import subsets
 
@@ -225,6 +225,25 @@ def test_where_inputs_are_independent_few_rows_do_not_make_main_effects_of_an_in
             found.append(max(float(np.sqrt(sizes[term][0][0])) for term in ((0,), (1,))))
     assert np.mean(raw) > 0.2
     assert np.mean(near) < 0.05
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_draws_of_rough_functions_give_no_more_to_fewer_inputs_than_there_is_of_them(seed):
+    """Not only what the posterior mean has: of any Ca, P_T takes out about as much as a regression, at most ‖Ca‖."""
+    rng, n = np.random.default_rng(seed), 150
+    tailed = np.round(np.exp(rng.standard_normal(n)), 1)  # few rows tell its twelve functions apart
+    x, weight, levels = np.stack([tailed, rng.integers(0, 4, n), rng.integers(0, 3, n)], axis=1), np.ones(n), [0, 4, 3]
+    f = sum_on(x, weight, [(0, 1, 2)], seed, 12, levels)
+    joint = shrunk(f.basis, gram_of(f.basis, x, weight), n, copula_of(x, weight, levels), np.stack(f.means, axis=1))
+    phi = f.features(x)[:, 1:]
+    phi = phi - phi.mean(axis=0)
+    for k, place in enumerate(f.basis.slices):
+        if len(f.basis.terms[k]) > 1:
+            inside = below(f.basis, k)[1:] - 1
+            left, sizes, right = np.linalg.svd(phi[:, place], full_matrices=False)
+            there = sizes > 1e-6 * sizes[0]
+            of_unit = phi[:, inside] @ joint.lower[k][1:] @ (right[there].T / sizes[there])
+            assert np.linalg.norm(of_unit, 2) < 1.5  # 130 and more where draws were not thought of
 
 
 def test_the_picture_of_inputs_has_their_marginals_and_their_correlation():
