@@ -234,13 +234,15 @@ def test_draws_of_rough_functions_give_no_more_to_fewer_inputs_than_there_is_of_
     tailed = np.round(np.exp(rng.standard_normal(n)), 1)  # few rows tell its twelve functions apart
     x, weight, levels = np.stack([tailed, rng.integers(0, 4, n), rng.integers(0, 3, n)], axis=1), np.ones(n), [0, 4, 3]
     f = sum_on(x, weight, [(0, 1, 2)], seed, 12, levels)
-    joint = shrunk(f.basis, gram_of(f.basis, x, weight), n, copula_of(x, weight, levels), np.stack(f.means, axis=1))
+    joint = shrunk(
+        f.basis, gram_of(f.basis, x, weight), float(n), copula_of(x, weight, levels), np.stack(f.means, axis=1)
+    )
     phi = f.features(x)[:, 1:]
     phi = phi - phi.mean(axis=0)
     for k, place in enumerate(f.basis.slices):
         if len(f.basis.terms[k]) > 1:
             inside = below(f.basis, k)[1:] - 1
-            left, sizes, right = np.linalg.svd(phi[:, place], full_matrices=False)
+            _, sizes, right = np.linalg.svd(phi[:, place], full_matrices=False)
             there = sizes > 1e-6 * sizes[0]
             of_unit = phi[:, inside] @ joint.lower[k][1:] @ (right[there].T / sizes[there])
             assert np.linalg.norm(of_unit, 2) < 1.5  # 130 and more where draws were not thought of
