@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from vertebra.effects.effect import Sizes
 from vertebra.effects.posterior import PosteriorOfTerms
-from vertebra.machine.checks import check_level
+from vertebra.machine.checks import check_count, check_level
 from vertebra.models.model import Model
 from vertebra.models.settings import InputLike, TermLike
 from vertebra.tables.schema import TableLike, date
@@ -47,6 +47,7 @@ def effects(
     measure: MeasureLike = None,
 ) -> pd.DataFrame:
     """Every term found, strongest first: see `AdditiveRegressor.effects`."""
+    check_count(order=1 if order is None else order)
     sizes = sizes_of(model, baseline, output, measure)
     check_level(level)
     unit, latent = model.target.unit(output), latent_of(model, output)
@@ -145,6 +146,7 @@ def substitutes(model: Model, *, output: int = 0) -> pd.DataFrame:
 
 def candidates(model: Model, order: int | None = None, *, output: int = 0) -> pd.DataFrame:
     """Every term that was tested, found or not: see `AdditiveRegressor.candidates`."""
+    check_count(order=1 if order is None else order)
     latent, unit = latent_of(model, output), model.target.unit(output)
     structure = model.sought.structures[latent]
     real, q, found = probabilities(structure), q_values(structure), set(structure.terms)
