@@ -70,6 +70,26 @@ def test_three_near_copies_are_one_set_though_no_two_of_them_are_known_together(
     assert set(model.effects()["group"]) == {"x0 + x1 + x2", ""}
 
 
+def test_inputs_that_go_together_and_are_known_one_by_one_are_no_set():
+    # each goes with the others at 0.95 and is known to a quarter of itself, and so is their sum, far better
+    rng = np.random.default_rng(0)
+    x = np.sqrt(0.95) * rng.standard_normal((400, 1)) + np.sqrt(0.05) * rng.standard_normal((400, 5))
+    y = x.sum(axis=1) + rng.standard_normal(400)
+    model = vb.AdditiveRegressor(clusters=[(i,) for i in range(5)], random_state=0).fit(x, y)
+    assert (model.effects()["group"] == "").all()
+    assert model.effect("x0")["sd"].notna().all()
+
+
+def test_what_is_told_apart_from_a_set_is_none_of_it():
+    rng = np.random.default_rng(0)
+    x, _, y = near_copies(0.999, n=300)
+    # goes with the copies, and what is known of the three together is more than of these two
+    z = 0.95 * x[:, :1] + np.sqrt(1.0 - 0.95**2) * rng.standard_normal((300, 1))
+    model = vb.AdditiveRegressor(clusters=[(0,), (1,), (2,), (4,)], random_state=0)
+    table = model.fit(np.concatenate([x, z], axis=1), y + z[:, 0] + rng.standard_normal(300)).effects()
+    assert set(table["group"]) == {"x0 + x1", ""}
+
+
 def test_idle_inputs_are_no_set():
     x, _, y = near_copies(0.999, n=300, seed=3)
     rng = np.random.default_rng(5)

@@ -1,8 +1,10 @@
 """Components of which only the sum is known: of inputs that go together, what one has the other may have instead.
 
-With tr Cov the covariance of two components, averaged over the rows, a set of them is one where the variance of the sum
-is far below that of its parts, tr Var(Σ g) < ¼ Σ tr Var g, and where this matters: no part is known beside its own
-size, and the sum is. A prior that shares out evenly makes parts that look known; their bands would say nothing else.
+With tr Cov the covariance of two components, averaged over the rows, a set S of them is one where the variance of the
+sum is far below that of any part and the rest taken apart, tr Var(S) < ¼ (tr Var g + tr Var(S − g)) for every g in S, and
+where this matters: no part is known beside its own size, and the sum is. Every part by itself, as a sum of many that go
+together a little has a small variance beside theirs, though each of them is told apart from the others. A prior that
+shares out evenly makes parts that look known; their bands would say nothing else.
 """
 
 from collections.abc import Sequence
@@ -31,14 +33,21 @@ class _Parts(NamedTuple):
     means: Float[np.ndarray, "t t"]
     errors: Float[np.ndarray, "t t"]
 
+    def variance(self, group: Sequence[int]) -> float:
+        """tr Var(Σ g)."""
+        return float(self.errors[np.ix_(group, group)].sum())
+
     def ratio(self, group: Sequence[int]) -> float:
         """tr Var(Σ g) / Σ tr Var g."""
-        inside = self.errors[np.ix_(group, group)]
-        return float(inside.sum() / max(np.trace(inside), 1e-300))
+        return self.variance(group) / max(sum(self.errors[k, k] for k in group), 1e-300)
 
-    def is_group(self, group: Sequence[int]) -> bool:
-        known = self.errors[np.ix_(group, group)].sum() < UNKNOWN * self.means[np.ix_(group, group)].sum()
-        return bool(known) and self.ratio(group) < FAR_BELOW
+    def apart(self, k: int, group: Sequence[int]) -> float:
+        """tr Var(Σ g) / (tr Var g_k + tr Var Σ of the others): from a quarter on, g_k is told apart from them."""
+        others = [j for j in group if j != k]
+        return self.variance(group) / max(self.errors[k, k] + self.variance(others), 1e-300)
+
+    def is_known(self, group: Sequence[int]) -> bool:
+        return self.variance(group) < UNKNOWN * float(self.means[np.ix_(group, group)].sum())
 
     def grown(self, group: tuple[int, ...], free: Sequence[int]) -> tuple[int, ...]:
         """A set with what lowers its ratio most, one after the other, as long as anything does."""
@@ -49,6 +58,15 @@ class _Parts(NamedTuple):
             group = (*group, best)
         return group
 
+    def pruned(self, group: tuple[int, ...]) -> tuple[int, ...]:
+        """A set without what is told apart from the rest of it, the clearest first; empty where no two are left."""
+        while len(group) > 1:
+            clearest = max(group, key=lambda k: self.apart(k, group))
+            if self.apart(clearest, group) < FAR_BELOW:
+                return group
+            group = tuple(k for k in group if k != clearest)
+        return ()
+
 
 def undetermined(components: Components, coefficients: Float[np.ndarray, "m1 draws"]) -> list[tuple[Term, ...]]:
     """The sets of terms whose split is not determined, by draws of the coefficients of f; no term is in two."""
@@ -57,8 +75,8 @@ def undetermined(components: Components, coefficients: Float[np.ndarray, "m1 dra
     pairs = [(i, j) for i in free for j in free if i < j]
     for pair in sorted(pairs, key=parts.ratio):
         if set(pair) <= set(free) and parts.errors[pair] < 0.0:
-            group = parts.grown(pair, free)
-            if parts.is_group(group):
+            group = parts.pruned(parts.grown(pair, free))
+            if group and parts.is_known(group):
                 found.append(tuple(sorted((parts.terms[k] for k in group), key=lambda t: (len(t), t))))
                 free = [k for k in free if k not in group]
     return found
