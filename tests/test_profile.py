@@ -40,5 +40,5 @@ def test_an_estimator_tells_how_its_inputs_were_spread(rng):
     np.testing.assert_allclose(model.marginal("size")["share"].sum(), 1.0)
     assert list(model.marginal("city")["level"]) == ["a", "b"]
     assert list(model.marginal(0).columns) == ["lower", "upper", "share"]
-    with pytest.raises(ValueError, match="Input 'sise' is not known"):
+    with pytest.raises(ValueError, match="'sise' is not an input of the model; did you mean 'size'"):
         model.marginal("sise")

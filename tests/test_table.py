@@ -15,6 +15,7 @@ from scipy import sparse
 
 from vertebra.tables.column import KINDS, UNSEEN, Column
 from vertebra.tables.schema import Schema, learn
+from vertebra.tables.survey import Facts
 
 NAN = float("nan")
 
@@ -63,6 +64,29 @@ def test_each_kind_of_column_is_found_by_rule():
     assert levels["member"] == (False, True)
     missing = {column.source for column in schema.columns if column.has_missing}
     assert missing == {"income", "city", "size", "when"}
+
+
+@pytest.mark.parametrize(
+    ("freq", "parts"),
+    [
+        ("D", {"month", "weekday"}),
+        ("7D", {"month"}),
+        ("MS", {"month"}),
+        ("ME", {"month"}),
+        ("YS", set()),
+        ("7h", {"month", "weekday", "hour"}),
+    ],
+)
+def test_dates_that_stand_for_months_or_years_have_no_weekday(freq, parts):
+    when = pd.Series(pd.date_range("2019-01-01", periods=400 if freq != "YS" else 12, freq=freq), name="when")
+    wanted = {f"when ({part})" for part in parts} | {"when (time)"}
+    assert {column.name for column in learn(when.to_frame()).columns} == wanted
+    # in passes over rows, some at a time, likewise
+    facts, weight = Facts("when", None), np.ones(len(when))
+    for rows in np.array_split(np.arange(len(when)), 5):
+        facts = facts.merged(Facts("when", None).add(when.iloc[rows], weight[rows]))
+    facts = Facts.from_json(json.loads(json.dumps(facts.to_json())))
+    assert {column.name for column in facts.columns(when)} == wanted
 
 
 def test_the_matrix_holds_scaled_numbers_codes_and_nan():

@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -48,6 +48,9 @@ PARTS = {
     "weekday": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
     "hour": tuple(range(24)),
 }
+# Where in its month a date lies, by days from either end: a month or a year that is written as a date has one of them
+# the same throughout, and its weekday means nothing.
+WITHIN_MONTH = ("day", "days left")
 _TINY = float(np.finfo(np.float64).tiny)  # below are the denormal numbers, which lose digits
 # Numbers have far tails where one lies further from the mean than so many sds, as one in 5·10⁸ of Gaussian ones does;
 # they are then drawn in from so many robust sds on, beyond which 0.3 % of Gaussian ones lie.
@@ -182,12 +185,11 @@ def _inputs(series, source: str, wanted: str | None, weight, is_array: bool, mis
         when = instants(series, source, order)
         plain = Column(f"{source} (time)", source, "number", "time", order=order)
         time = scaled(plain, part_of(when, "time"), weight)
-        varying = [part for part in PARTS if part != "time" and len(pd.unique(part_of(when, part)[when.notna()])) > 1]
         return [time] + [
             Column(
                 f"{source} ({part})", source, "ordered", part, PARTS[part], has_missing=time.has_missing, order=order
             )
-            for part in varying
+            for part in parts_that_vary(ranges_of_parts(when))
         ]
     if kind == "number":
         part = "time" if natural == "datetime" else None
@@ -316,6 +318,21 @@ def part_of(when: pd.Series, part: str | None) -> Float[np.ndarray, " n"]:
         return (when.to_numpy() - np.datetime64("1970-01-01")) / np.timedelta64(1, "D")
     codes = when.dt.month - 1 if part == "month" else when.dt.hour if part == "hour" else when.dt.day_of_week
     return codes.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def ranges_of_parts(when: pd.Series) -> dict[str, tuple[float, float]]:
+    """The lowest and the highest code of each part of some dates, and of where in its month each lies."""
+    when = when[when.notna()]
+    codes = {part: part_of(when, part) for part in PARTS if part != "time"}
+    codes |= dict(zip(WITHIN_MONTH, (when.dt.day, when.dt.days_in_month - when.dt.day), strict=True))
+    return {name: (float(each.min()), float(each.max())) for name, each in codes.items() if len(each)}
+
+
+def parts_that_vary(ranges: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The parts of dates that are inputs, besides the time: those that vary, without weekdays of months and years."""
+    is_constant = {name: low == high for name, (low, high) in ranges.items()}
+    stands_for_a_month = any(is_constant.get(name, False) for name in WITHIN_MONTH)
+    return [p for p in PARTS if not is_constant.get(p, True) and not (p == "weekday" and stands_for_a_month)]
 
 
 def codes_of(series: pd.Series, column: Column) -> Float[np.ndarray, " n"]:

@@ -20,6 +20,7 @@ from vertebra.tables.column import (
     FEATURE_TYPES,
     PARTS,
     UNSEEN,
+    WITHIN_MONTH,
     Column,
     check_range,
     codes_of,
@@ -27,6 +28,8 @@ from vertebra.tables.column import (
     kind_of,
     levels_of,
     part_of,
+    parts_that_vary,
+    ranges_of_parts,
     read,
     scaling,
     unified,
@@ -100,7 +103,7 @@ class Facts:
     has_missing: bool = False
     moments: Moments = field(default_factory=Moments)  # of a datetime: of its days
     levels: list[Level] = field(default_factory=list)
-    parts: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a datetime: their lowest and highest codes
+    parts: dict[str, tuple[float, float]] = field(default_factory=dict)  # of a datetime: `ranges_of_parts`
 
     def add(self, series: pd.Series, weight: Float[np.ndarray, " n"]) -> "Facts":
         """The facts with some more rows."""
@@ -123,10 +126,7 @@ class Facts:
             seen = ~np.isnan(values)
             own.moments, own.has_missing = Moments.of(values[seen], weight[seen]), not seen.all()
             if kind == "datetime" and when is not None:
-                for part in PARTS:
-                    codes = part_of(when, part)[seen] if part != "time" else np.zeros(0)
-                    if len(codes):
-                        own.parts[part] = float(codes.min()), float(codes.max())
+                own.parts = ranges_of_parts(when)
             return own
         own.levels = list(levels_of(series, self.source, kind))
         codes = codes_of(series, Column(self.source, self.source, kind, levels=tuple(own.levels)))
@@ -165,10 +165,10 @@ class Facts:
         known = dict(has_missing=self.has_missing, missing_values=self.missing_values)
         column = functools.partial(Column, source=self.source, **known)
         if self.kind == "datetime":
-            varying = [part for part, (low, high) in self.parts.items() if low < high]
             time = column(f"{self.source} (time)", kind="number", part="time")
             return [self._scaled(time, sample)] + [
-                column(f"{self.source} ({part})", kind="ordered", part=part, levels=PARTS[part]) for part in varying
+                column(f"{self.source} ({part})", kind="ordered", part=part, levels=PARTS[part])
+                for part in parts_that_vary(self.parts)
             ]
         if self.kind in (None, "number") or not self.levels:
             part = "time" if self.is_time else None
@@ -209,7 +209,10 @@ class Facts:
         parts = {}
         for name, pair in d["parts"].items():
             low, high = claims.listed(pair, "a part's codes", 2)
-            parts[claims.one_of(name, "a part", PARTS)] = claims.number(low, name), claims.number(high, name)
+            parts[claims.one_of(name, "a part", (*PARTS, *WITHIN_MONTH))] = (
+                claims.number(low, name),
+                claims.number(high, name),
+            )
         levels = [_level(each) for each in claims.listed(d["levels"], "the levels")]
         return cls(
             claims.text(d["source"], "the source"),

@@ -1,10 +1,10 @@
 """Components of which only the sum is known: of inputs that go together, what one has the other may have instead.
 
 With tr Cov the covariance of two components, averaged over the rows, a set S of them is one where the variance of the
-sum is far below that of any part and the rest taken apart, tr Var(S) < ¼ (tr Var g + tr Var(S − g)) for every g in S, and
-where this matters: no part is known beside its own size, and the sum is. Every part by itself, as a sum of many that go
-together a little has a small variance beside theirs, though each of them is told apart from the others. A prior that
-shares out evenly makes parts that look known; their bands would say nothing else.
+sum is far below that of any part and of the rest, taken apart, tr Var(S) < ¼ (tr Var g + tr Var(S − g)) for all g in S,
+and where this matters: no part is known beside its own size, and the sum is. Every part by itself, as a sum of many
+that go together a little has a small variance beside theirs, though each of them is told apart from the others. A prior
+that shares out evenly makes parts that look known; their bands would say nothing else.
 """
 
 from collections.abc import Sequence
