@@ -81,6 +81,17 @@ def test_a_number_is_read_as_it_is_written(text, decimal, number):
         (["Dec 31, 2024", "May 1 2024"], "datetime", "."),
         (["31-Dec-2024", "1 May 2024"], "datetime", "."),
         (["2024/12/31"], "datetime", "."),
+        (["2010/01/01 00:00:00", "2010/1/1 5:00"], "datetime", "."),
+        (["31 May 2024 14:30", "Jun 1, 2024 2:30 PM"], "datetime", "."),
+        (["31.12.2023 4:05:10"], "datetime", "."),
+        (["2024-05-31 4:30", "2024-6-1"], "datetime", "."),
+        (["2024-05", "2025-12"], "datetime", "."),
+        (["May 2024", "Jun-2024"], "datetime", "."),
+        (["2009-10", "2010-11"], "category", "."),  # seasons
+        (["2010-11", "2010-12"], "datetime", "."),
+        (["2024-05", "2024-13"], "category", "."),
+        (["12/31/24", "1/2/25 1:30 PM"], "datetime", "."),
+        (["31/12/24", "1/2/25"], "category", "."),  # or the 24th of a year 31
         (["0.7", "1.2", "3", "4", "<0.5"], "number", "."),
         (["0,7", "1,2", "3", "4", "≥ 20,5"], "number", ","),
         (["<5", ">=5", "5"], "category", "."),  # bands
@@ -115,10 +126,31 @@ def test_dates_with_slashes_are_read_as_the_column_shows_and_so_in_one_row():
         np.testing.assert_array_equal(schema.matrix(pd.DataFrame({"day": days.dt.strftime(form)})), iso)
         # the third of April, or the fourth of March: as in the fit
         np.testing.assert_array_equal(schema.matrix(pd.DataFrame({"day": [days[40].strftime(form)]})), iso[40:41])
+    short = pd.DataFrame({"day": days.dt.strftime("%m/%d/%y %H:%M")})
+    schema = learn(short)
+    np.testing.assert_array_equal(schema.matrix(short), schema.matrix(days.to_frame("day")))
+    np.testing.assert_array_equal(schema.matrix(short.iloc[40:41]), schema.matrix(short)[40:41])
+    schema = learn(pd.DataFrame({"day": days.dt.strftime("%d-%m-%Y")}))
     with pytest.raises(ValueError, match="must hold dates or times that read one way only, got '02-13-2024'"):
         schema.matrix(pd.DataFrame({"day": ["02-13-2024"]}))
     with pytest.warns(UserWarning, match="'day' holds dates that read two ways, with the day first or the month"):
         assert learn(pd.DataFrame({"day": ["01/02/2024", "03/04/2024"]})).columns[0].kind == "category"
+
+
+@pytest.mark.parametrize("form", ["%Y/%m/%d %H:%M:%S", "%d %B %Y %H:%M", "%b %d, %Y %I:%M %p", "%d.%m.%Y %H:%M"])
+def test_dates_with_a_time_behind_them_are_instants(form):
+    when = pd.Series(pd.date_range("2023-12-30 22:00", periods=90, freq="7h"), name="when")
+    schema = learn(when.dt.strftime(form).to_frame())
+    assert [column.part for column in schema.columns] == ["time", "month", "weekday", "hour"]
+    np.testing.assert_array_equal(schema.matrix(when.dt.strftime(form).to_frame()), schema.matrix(when.to_frame()))
+
+
+@pytest.mark.parametrize("form", ["%Y-%m", "%Y/%m", "%b %Y", "%B-%Y"])
+def test_months_are_their_first_days(form):
+    when = pd.Series(pd.date_range("2022-03-01", periods=30, freq="MS"), name="when")
+    schema = learn(when.dt.strftime(form).to_frame())
+    assert [column.part for column in schema.columns] == ["time", "month"]
+    np.testing.assert_array_equal(schema.matrix(when.dt.strftime(form).to_frame()), schema.matrix(when.to_frame()))
 
 
 def test_limits_of_a_laboratory_are_numbers_and_said_and_never_targets():

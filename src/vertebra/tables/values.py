@@ -17,10 +17,12 @@ MISSING_WORDS = frozenset(
     | {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "1.#IND", "1.#QNAN"}
 )
 LARGEST = float(np.finfo(np.float64).max)
-# 31.5.2024, with or without a time: with points the day comes first wherever dates are written so.
-DOTTED_DATE = r"\d{1,2}\.\d{1,2}\.\d{4}( \d{1,2}:\d{2}(:\d{2})?)?"
-# 12/31/2024 or 31/12/2024, with or without a time: which comes first, the other rows of the column tell.
-SLASHED_DATE = r"(\d{1,2})[/-](\d{1,2})[/-]\d{4}(?:,? \d{1,2}:\d{2}(?::\d{2})?(?: ?[AaPp][Mm])?)?"
+# A time behind a date: 14:30, 14:30:05, 2:30 PM; for regular expressions, and perhaps not there.
+CLOCK = r"(?:,? \d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?: ?[AaPp][Mm])?)?"
+# 31.5.2024: with points the day comes first wherever dates are written so.
+DOTTED_DATE = rf"\d{{1,2}}\.\d{{1,2}}\.\d{{4}}{CLOCK}"
+# 12/31/2024, 31/12/2024 or 12/31/24: which comes first, the other rows of the column tell.
+SLASHED_DATE = rf"(\d{{1,2}})[/-](\d{{1,2}})(?:[/-]\d{{4}}|/(\d{{2}})){CLOCK}"
 
 Level = str | int | float | bool
 
@@ -69,11 +71,15 @@ def with_gaps(series: pd.Series, source: str, missing_values: Sequence[Level], *
 
 
 def order_of(texts: Sequence[str]) -> str:
-    """What comes first in 12/31/2024 and its like: "day" or "month", "" where texts leave it open or contradict."""
+    """What comes first in 12/31/2024 and its like: "day" or "month", "" where texts leave it open or contradict.
+
+    Years of two digits leave 24/12/31 open, which some write with the year first; 12/31/24 is read one way.
+    """
     found = [match for match in map(re.compile(SLASHED_DATE).fullmatch, texts) if match]
     days = any(int(match[1]) > 12 for match in found)
     months = any(int(match[2]) > 12 for match in found)
-    return "" if days == months else "day" if days else "month"
+    is_open = days == months or (days and any(match[3] for match in found))
+    return "" if is_open else "day" if days else "month"
 
 
 def instants(series: pd.Series, source: str, order: str = "") -> pd.Series:

@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from vertebra.tables.values import DOTTED_DATE, SLASHED_DATE, factor, is_missing_word, number_in, order_of, types_of
+from vertebra.tables.values import (
+    CLOCK,
+    DOTTED_DATE,
+    SLASHED_DATE,
+    factor,
+    is_missing_word,
+    number_in,
+    order_of,
+    types_of,
+)
 
 # Words that stand for a gap where all else in a column is numbers; among levels they are levels.
 WORDS_AMONG_NUMBERS = frozenset(
@@ -54,8 +63,12 @@ ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-
 POINTS = re.compile(DOTTED_DATE)
 SLASHES = re.compile(SLASHED_DATE)
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
-# 31 Dec 2024, Dec 31, 2024 and 2024/12/31 read one way.
-WORDED = re.compile(rf"(?:\d{{1,2}}[ -]{_MONTH}|{_MONTH} \d{{1,2}},?)[ -]\d{{4}}|\d{{4}}/\d{{1,2}}/\d{{1,2}}")
+# 31 Dec 2024, Dec 31, 2024, 2024/12/31 and 2024-5-31 14:30 read one way.
+WORDED = re.compile(
+    rf"(?:(?:\d{{1,2}}[ -]{_MONTH}|{_MONTH} \d{{1,2}},?)[ -]\d{{4}}|\d{{4}}([/-])\d{{1,2}}\1\d{{1,2}}){CLOCK}"
+)
+# 2024-05, 2024/05, May 2024: a month, which is its first day.
+MONTHS = re.compile(rf"(\d{{4}})[-/](0[1-9]|1[0-2])|{_MONTH}[ -]\d{{4}}")
 # <0.5, ≥ 200: what a laboratory writes beyond what it can measure.
 LIMIT = re.compile(r"[<>≤≥]=?\s*(?=[\d.,])")
 # Text of more values than this, nine in ten of which are numbers, is worth a word.
@@ -127,7 +140,7 @@ def told(values: Iterable[object], decimal: str | None = None, *, limits: bool =
         order = order_of(texts)
         is_date = bool(order) and _are_dates(texts, format="mixed", dayfirst=order == "day")
         return Told("datetime", order=order) if is_date else Told("category", is_open=not order)
-    if all(map(WORDED.fullmatch, texts)):
+    if all(map(WORDED.fullmatch, texts)) or _are_months(texts):
         return Told("datetime" if _are_dates(texts, format="mixed") else "category")
     if set(texts) <= TRUTH:
         return Told("boolean")
@@ -154,6 +167,13 @@ def told(values: Iterable[object], decimal: str | None = None, *, limits: bool =
 def _is_one_unit(units: Sequence[str]) -> bool:
     """Whether these are amounts of one thing: all per cent, or none; of one currency, here and there left out."""
     return len(set(units) - {""}) <= 1 and ("%" not in units or "" not in units)
+
+
+def _are_months(texts: Sequence[str]) -> bool:
+    """Whether all are months; 2010-11 and its like alone are seasons, from one year to the next."""
+    found = [match for match in map(MONTHS.fullmatch, texts) if match]
+    seasons = [int(match[2]) == (int(match[1]) + 1) % 100 for match in found if match[1]]
+    return len(found) == len(texts) and not (seasons and all(seasons))
 
 
 def _are_dates(texts: Sequence[str], **how: Any) -> bool:
