@@ -51,6 +51,7 @@ def test_parts_are_as_short_as_the_page_says():
         "Beta",
         "Pinball",
         "nuts",
+        "sgld",
     }
     assert max(counts.values()) < 20, counts
 
@@ -382,12 +383,35 @@ def test_a_point_mass_pays_minus_log_p_of_a_prior_of_ones_own(page):
 
 
 @pytest.fixture(scope="module")
-def nuts(page):
-    """The page's sampler."""
-    pytest.importorskip("blackjax", reason="NUTS is BlackJAX's: pip install 'vertebra[oracles]'")
-    (text,) = re.findall(r"(?ms)^```python\n(import blackjax.*?)^```", PAGE.read_text())
-    exec(compile(text, "docs/extend.md", "exec"), page)
-    return page["nuts"]
+def samplers(page):
+    """The page's names, with its samplers."""
+    page["blackjax"] = pytest.importorskip(
+        "blackjax", reason="samplers are BlackJAX's: pip install 'vertebra[oracles]'"
+    )
+    for text in re.findall(r"(?m)^def (?:nuts|sgld)(?:.*\n(?:    .*\n|\n)*)", PAGE.read_text()):
+        exec(compile(text, "docs/extend.md", "exec"), page)
+    return page
+
+
+@pytest.fixture(scope="module")
+def nuts(samplers):
+    return samplers["nuts"]
+
+
+@pytest.mark.slow
+def test_stochastic_gradients_draw_from_the_posterior_of_a_linear_model(samplers):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 3))
+    y = x @ np.array([[1.0], [-2.0], [0.5]]) + 0.5 * rng.standard_normal((200, 1))
+    precision = x.T @ x / 0.25 + np.eye(3)
+    mean, sd = np.linalg.solve(precision, x.T @ y / 0.25)[:, 0], np.sqrt(np.diag(np.linalg.inv(precision)))
+    network = vb.build(vb.chain(3, 1), [vb.Layer(1, posterior=PointMass(), prior=Normal())], key=jr.key(0))
+    density = vb.log_density(network, vb.Gaussian(0.5), x, y)
+    draws = np.asarray(samplers["sgld"](density, jr.key(1), jnp.full(60_000, 2e-5)))[2000:]
+    # draws forget in 1/(800 · 2e-5) = 60 steps, so that 480 are independent: 4/√480 = 0.18 sd, and 4/√960 of the sd;
+    # noise of the gradients adds a few per cent
+    assert (np.abs(draws.mean(axis=0) - mean) < 0.18 * sd).all()
+    np.testing.assert_allclose(draws.std(axis=0), sd, rtol=0.15)
 
 
 @pytest.mark.slow
