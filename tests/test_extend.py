@@ -50,6 +50,7 @@ def test_parts_are_as_short_as_the_page_says():
         "Laplacian",
         "Beta",
         "Pinball",
+        "AndOne",
         "nuts",
         "sgld",
     }
@@ -380,6 +381,22 @@ def test_a_network_under_beta_finds_mean_and_precision(page):
 def test_a_point_mass_pays_minus_log_p_of_a_prior_of_ones_own(page):
     v = jnp.array([[0.5, -2.0, 0.1]])
     np.testing.assert_allclose(kl(PointMass(v), page["Horseshoe"]()), -page["Horseshoe"]().log_prob(v), rtol=1e-6)
+
+
+def test_a_constant_feature_is_a_bias_that_laplace_knows_of(page):
+    """Linear in V: the posterior of slope and intercept, and the evidence, are known."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 2))
+    y = 3.0 + x @ np.array([[1.0], [-2.0]]) + 0.3 * rng.standard_normal((40, 1))
+    design = np.column_stack([x, np.ones(40)])
+    gram = design.T @ design / 0.09 + np.eye(3) / 4.0
+    layer = vb.Layer(1, [page["AndOne"]()], posterior=PointMass(), prior=Normal(2.0))
+    network = vb.build(vb.chain(2, 1), [layer], key=jr.key(0))
+    mode = np.linalg.solve(gram, design.T @ y / 0.09)
+    posterior = vb.linearised_laplace(network.at([jnp.asarray(mode.T[None], jnp.float32)]), vb.Gaussian(0.3), x, y)
+    np.testing.assert_allclose(posterior.root @ posterior.root.T, np.linalg.inv(gram), rtol=1e-4, atol=1e-7)
+    evidence = stats.multivariate_normal.logpdf(y[:, 0], np.zeros(40), 0.09 * np.eye(40) + 4.0 * design @ design.T)
+    np.testing.assert_allclose(posterior.log_evidence, evidence, rtol=1e-4)  # float32 sums
 
 
 @pytest.fixture(scope="module")

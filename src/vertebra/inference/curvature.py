@@ -14,9 +14,9 @@ Total = Callable[[Float[Array, "outputs n"]], Float[Array, ""]]
 
 
 def hessian(network: Network, x: Float[Array, "p n"], total: Total) -> Float[Array, "all all"]:
-    """∂²/∂V² of total(f(x; V)), a sum over rows, over the numbers of all parts of the network, one after the other.
+    """∂²/∂V² of total(f(x; V)), a sum over rows, V the numbers of all parts, one after the other.
 
-    V acts through u = Vφ alone. With g = ∂total/∂u and A = ∂²total/∂u², row by row, and k, l the features of units a, b,
+    V acts through u = Vφ alone. With g = ∂total/∂u and A = ∂²total/∂u², row by row, k, l the features of units a, b,
 
         ∂²/∂V_ak ∂V_bl = Σ_rows A_ab φ_ak φ_bl + g_b ∂φ_bl/∂u_a φ_ak + g_a ∂φ_ak/∂u_b φ_bl.
 
@@ -26,14 +26,14 @@ def hessian(network: Network, x: Float[Array, "p n"], total: Total) -> Float[Arr
     sizes = [int(np.prod(part.unit_shape)) for part in parts]
     ends = np.cumsum(sizes)[:-1]
 
-    def slope(u):
-        def of(u):
-            shifts = [each.reshape(*part.unit_shape, -1) for each, part in zip(jnp.split(u, ends), parts, strict=True)]
-            f, phi = network.shifted(x, shifts)
-            return total(f), phi
+    def by_part(units):
+        return [each.reshape(*part.unit_shape, -1) for each, part in zip(jnp.split(units, ends), parts, strict=True)]
 
-        return jax.grad(of, has_aux=True)(u)
+    def of(u):
+        f, phi = network.shifted(x, by_part(u))
+        return total(f), phi
 
+    slope = jax.grad(of, has_aux=True)
     here = jnp.zeros((sum(sizes), x.shape[1]), x.dtype)
     g, phi = slope(here)
 
@@ -42,7 +42,7 @@ def hessian(network: Network, x: Float[Array, "p n"], total: Total) -> Float[Arr
         return jax.jvp(slope, (here,), (jnp.broadcast_to(unit[:, None], here.shape),))[1]
 
     bend, phi_along = jax.vmap(along)(jnp.eye(len(here), dtype=x.dtype))
-    g_of = [each.reshape(*part.unit_shape, -1) for each, part in zip(jnp.split(g, ends), parts, strict=True)]
+    g_of = by_part(g)
     blocks: dict[tuple[int, int], Array] = {}
     for i, own in enumerate(jnp.split(bend, ends)):
         moved = [jnp.split(each, ends)[i] for each in phi_along]

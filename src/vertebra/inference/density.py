@@ -64,11 +64,10 @@ class LogDensity(eqx.Module):
 
     @eqx.filter_jit
     def hessian(self, vector: Float[Array, " weights"]) -> Float[Array, "weights weights"]:
-        """∇² log p(V) p(y | V), as `jax.hessian` has it, in a tenth to a half of the time of that.
+        """∇² log p(V) p(y | V), as `jax.hessian` has it, and sooner: by way of the values of units, few beside weights.
 
-        It is worked out by way of the values of units, which are few beside weights.
-
-        >>> x, network = np.linspace(-1.0, 1.0, 50)[:, None], vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
+        >>> x = np.linspace(-1.0, 1.0, 50)[:, None]
+        >>> network = vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
         >>> density = vb.log_density(network, vb.Gaussian(0.1), x, x)
         >>> print(density.hessian(density.start).round(-1))  # −Σ x²/0.01 − 1
         [[-1740.]]
@@ -95,9 +94,10 @@ class LogDensity(eqx.Module):
         return curved + jax.hessian(self.log_prior)(vector)
 
     def of_rows(self, rows: Int[Array, " some"]) -> "LogDensity":
-        """The density with some rows in the place of all, their log p weighted so that it is unbiased: for minibatches.
+        """The density with some rows in the place of all, weighted so that it is unbiased: for minibatches.
 
-        >>> x, network = np.linspace(-1.0, 1.0, 50)[:, None], vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
+        >>> x = np.linspace(-1.0, 1.0, 50)[:, None]
+        >>> network = vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))
         >>> density = vb.log_density(network, vb.Gaussian(0.1), x, x)
         >>> halves = [density.of_rows(rows).log_likelihood(density.start) for rows in jnp.arange(50).reshape(2, 25)]
         >>> bool(jnp.allclose(sum(halves) / 2, density.log_likelihood(density.start)))
@@ -144,6 +144,7 @@ def log_density(
 
     V are the weights of all function blocks. What else a network has, biases, the draws of random features, inducing
     points, hyper-parameters and the likelihood's noise, stays as it is; layers with noise of their own are refused.
+    A bias is a parameter without a prior: the weight on a constant feature is one of V, as docs/extend.md has it.
     BlackJAX and other samplers take it as it is, and `jax.hessian` works.
 
     >>> x, network = np.linspace(-1.0, 1.0, 50)[:, None], vb.build(vb.chain(1, 1), vb.mean_field([1]), key=jr.key(0))

@@ -83,7 +83,7 @@ class Network(eqx.Module):
         for stack in self.stacks:
             each = [part.shifted(h, next(given)) for part in stack.parts]
             f = [f for f, _ in each]
-            h = stack.carried(f if isinstance(stack, Mixed) else f[0], h)
+            h = stack.carried(f, h) if isinstance(stack, Mixed) else stack.carried(f[0], h)
             met.extend(phi for _, phi in each)
         return self._total(h), met
 

@@ -220,7 +220,7 @@ class Stack(eqx.Module):
     def shifted(
         self, h: Float[Array, "below d_below *batch"], shift: Float[Array, "blocks d *batch"]
     ) -> tuple[Float[Array, "blocks d *batch"], Float[Array, "blocks r *batch"]]:
-        """f = Vφ + shift (+ b) with V at its mean, and φ: of every node, or of every output where the layer is joint."""
+        """f = Vφ + shift (+ b) with V at its mean, and φ: of every node, or of outputs where the layer is joint."""
         x = self.inputs(h)
         phi, axis, _ = self._met(x)
         phi = phi if axis == 0 else jnp.broadcast_to(phi, (self.n_nodes, *phi.shape))
