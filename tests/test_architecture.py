@@ -22,7 +22,8 @@ STOREYS = {
     ),
     "likelihoods": "quadrature densities in_jax quantiles likelihood continuous discrete survival kept gaussian_rows"
     " working_responses predictive",
-    "inference": "objective conjugate rows training arguments density laplace draws settings outcome run fitting",
+    "inference": "objective conjugate rows training arguments curvature density laplace draws settings outcome run"
+    " fitting",
     "terms": "term polynomials families curve functions ascent evidence dependence sums structure model sandwich"
     " chi_squares sizes level_scores score_test triples choice jumps search linear copula joint sum_of_terms components"
     " splits block shapes latents shaped_latents roughness chosen revision all_rows overconfidence together substitutes"

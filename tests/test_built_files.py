@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vertebra as vb
-from vertebra.files.built import KIND
+from vertebra.files.built import KIND, check_network
 from vertebra.machine import file as storage
 
 X = np.random.default_rng(0).standard_normal((30, 3))
@@ -155,3 +155,9 @@ def test_arrays_of_another_size_are_refused(saved, tmp_path):
     storage.write(tmp_path / "n.vertebra", kind, header, arrays | {"more": np.zeros(3)})
     with pytest.raises(vb.BadFile, match="the array 'more' belongs to nothing"):
         vb.load(tmp_path / "n.vertebra")
+
+
+def test_an_ensemble_is_refused_with_what_to_do():
+    network = vb.build(vb.chain(2, 1), vb.mean_field([1]), key=jr.key(0))
+    with pytest.raises(TypeError, match=r"`network` must be one network, .* got tuple: save the networks of an"):
+        check_network((network, network))

@@ -1,5 +1,7 @@
 """log p(V) p(y | V) of a flat vector, its derivatives, samplers on it, and Laplace's approximation about its mode."""
 
+import time
+
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -7,8 +9,13 @@ import numpy as np
 import pytest
 from reference import algorithm_1
 from scipy import stats
+from test_mixed import LAYERS as MIXED_LAYERS
+from test_mixed import SKELETON as MIXED
+from test_ties import LAYERS as TIED_LAYERS
+from test_ties import SKELETON as TIED
 
 import vertebra as vb
+from vertebra import inference
 from vertebra.distributions import Normal, PointMass
 from vertebra.networks.features import product
 
@@ -89,6 +96,84 @@ def test_the_hessian_is_that_of_reverse_mode_twice():
     direction = jr.normal(jr.key(1), density.start.shape)
     _, along = jax.jvp(jax.grad(density), (density.start,), (direction,))
     np.testing.assert_allclose(along, hessian @ direction, rtol=1e-3, atol=1e-3 * float(jnp.abs(along).max()))
+
+
+def curved(name):
+    """Densities for second derivatives: padded, of several kinds of blocks with copies and ties, tied, joint, …"""
+    rng = np.random.default_rng(0)
+    if name == "several":
+        x = rng.standard_normal((20, 3))
+        network = vb.build(MIXED, MIXED_LAYERS, key=jr.key(0), x=x)
+    elif name == "tied":
+        x = rng.standard_normal((20, 5))
+        network = vb.build(TIED, TIED_LAYERS["linear means"], key=jr.key(0), x=x)
+    elif name == "classes":
+        x = rng.standard_normal((20, 4))
+        network = vb.build(vb.chain(4, 2), points((3, 3)), key=jr.key(0))
+        return vb.log_density(network, vb.Categorical(3), x, np.arange(20) % 3)
+    elif name == "two_latents":
+        x = rng.standard_normal((20, 4))
+        layers = [vb.Layer(d, posterior=PointMass(), prior=vb.Laplace(), bias=True) for d in (3, 4)]
+        network = vb.build(vb.chain(4, 2), layers, key=jr.key(0))
+        weight = rng.integers(0, 3, (20, 2)).astype(float)
+        y = rng.standard_normal((20, 2))
+        return vb.log_density(network, vb.HeteroscedasticGaussian().init(y), x, y, weight=weight)
+    else:
+        network, x, _ = small(n=20)
+        if name == "joint":
+            y = np.sin(x[:, :1])
+            layers = vb.deep_kernel_learning([3, 1])
+            fitted = vb.fit(vb.build(UNEVEN, layers, key=jr.key(0)), vb.Gaussian(), x, y, key=jr.key(1), n_steps=20)
+            network = fitted.network
+            assert network.stacks[-1].joint
+    return vb.log_density(network, vb.Gaussian(0.5), x, np.sin(x[:, :1]), weight=np.arange(20.0))
+
+
+@pytest.mark.everyday("512-padded", "7-several", "512-two_latents")
+@pytest.mark.parametrize("name", ["padded", "several", "tied", "classes", "two_latents", "joint"])
+@pytest.mark.parametrize("chunk", [512, 7])
+def test_the_hessian_by_units_is_that_of_all_weights(name, chunk, monkeypatch, x64):
+    monkeypatch.setattr(inference.density, "CHUNK", chunk)
+    density = curved(name)
+    v = density.start + 0.3 * jr.normal(jr.key(1), density.start.shape)
+    expected = jax.jit(jax.hessian(density))(v)
+    scale = float(jnp.abs(expected).max())
+    assert scale > 1.0
+    np.testing.assert_allclose(density.hessian(v), expected, rtol=1e-8, atol=1e-10 * scale)  # float64
+
+
+def seconds(functions, v, n=3):
+    """The least time of a call, by processor time, of functions taken in turn."""
+    for f in functions:
+        jax.block_until_ready(f(v))
+    least = [np.inf] * len(functions)
+    for _ in range(5):
+        for i, f in enumerate(functions):
+            start = time.process_time()
+            for _ in range(n):
+                jax.block_until_ready(f(v))
+            least[i] = min(least[i], time.process_time() - start)
+    return least
+
+
+@pytest.mark.slow
+def test_a_hessian_by_units_takes_a_fifth_of_reverse_mode_twice():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 8))
+    network = vb.build(vb.chain(8, 3), points((32, 32, 1)), key=jr.key(0))
+    density = vb.log_density(network, vb.Gaussian(0.5), x, np.sin(x[:, :1]))
+    ours, twice = seconds([density.hessian, jax.jit(jax.jacrev(jax.jacrev(density)))], density.start)
+    print(ours / twice)
+    assert ours <= 0.2 * twice
+
+
+def test_densities_of_minibatches_are_unbiased():
+    network, x, y = small()
+    density = vb.log_density(network, vb.Gaussian(0.5), x, y, weight=np.arange(30.0))
+    v = density.start + 0.3 * jr.normal(jr.key(1), density.start.shape)
+    rows = jr.permutation(jr.key(2), 30).reshape(5, 6)
+    each = jax.jit(jax.vmap(lambda rows: jax.grad(density.of_rows(rows))(v)))(rows)
+    np.testing.assert_allclose(each.mean(axis=0), jax.grad(density)(v), rtol=1e-4, atol=1e-3)  # float32 sums of 30
 
 
 def naive_laplace(density, last_layer):

@@ -50,7 +50,9 @@ def test_parts_are_as_short_as_the_page_says():
         "Laplacian",
         "Beta",
         "Pinball",
+        "AndOne",
         "nuts",
+        "sgld",
     }
     assert max(counts.values()) < 20, counts
 
@@ -381,13 +383,52 @@ def test_a_point_mass_pays_minus_log_p_of_a_prior_of_ones_own(page):
     np.testing.assert_allclose(kl(PointMass(v), page["Horseshoe"]()), -page["Horseshoe"]().log_prob(v), rtol=1e-6)
 
 
+def test_a_constant_feature_is_a_bias_that_laplace_knows_of(page):
+    """Linear in V: the posterior of slope and intercept, and the evidence, are known."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 2))
+    y = 3.0 + x @ np.array([[1.0], [-2.0]]) + 0.3 * rng.standard_normal((40, 1))
+    design = np.column_stack([x, np.ones(40)])
+    gram = design.T @ design / 0.09 + np.eye(3) / 4.0
+    layer = vb.Layer(1, [page["AndOne"]()], posterior=PointMass(), prior=Normal(2.0))
+    network = vb.build(vb.chain(2, 1), [layer], key=jr.key(0))
+    mode = np.linalg.solve(gram, design.T @ y / 0.09)
+    posterior = vb.linearised_laplace(network.at([jnp.asarray(mode.T[None], jnp.float32)]), vb.Gaussian(0.3), x, y)
+    np.testing.assert_allclose(posterior.root @ posterior.root.T, np.linalg.inv(gram), rtol=1e-4, atol=1e-7)
+    evidence = stats.multivariate_normal.logpdf(y[:, 0], np.zeros(40), 0.09 * np.eye(40) + 4.0 * design @ design.T)
+    np.testing.assert_allclose(posterior.log_evidence, evidence, rtol=1e-4)  # float32 sums
+
+
 @pytest.fixture(scope="module")
-def nuts(page):
-    """The page's sampler."""
-    pytest.importorskip("blackjax", reason="NUTS is BlackJAX's: pip install 'vertebra[oracles]'")
-    (text,) = re.findall(r"(?ms)^```python\n(import blackjax.*?)^```", PAGE.read_text())
-    exec(compile(text, "docs/extend.md", "exec"), page)
-    return page["nuts"]
+def samplers(page):
+    """The page's names, with its samplers."""
+    page["blackjax"] = pytest.importorskip(
+        "blackjax", reason="samplers are BlackJAX's: pip install 'vertebra[oracles]'"
+    )
+    for text in re.findall(r"(?m)^def (?:nuts|sgld)(?:.*\n(?:    .*\n|\n)*)", PAGE.read_text()):
+        exec(compile(text, "docs/extend.md", "exec"), page)
+    return page
+
+
+@pytest.fixture(scope="module")
+def nuts(samplers):
+    return samplers["nuts"]
+
+
+@pytest.mark.slow
+def test_stochastic_gradients_draw_from_the_posterior_of_a_linear_model(samplers):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 3))
+    y = x @ np.array([[1.0], [-2.0], [0.5]]) + 0.5 * rng.standard_normal((200, 1))
+    precision = x.T @ x / 0.25 + np.eye(3)
+    mean, sd = np.linalg.solve(precision, x.T @ y / 0.25)[:, 0], np.sqrt(np.diag(np.linalg.inv(precision)))
+    network = vb.build(vb.chain(3, 1), [vb.Layer(1, posterior=PointMass(), prior=Normal())], key=jr.key(0))
+    density = vb.log_density(network, vb.Gaussian(0.5), x, y)
+    draws = np.asarray(samplers["sgld"](density, jr.key(1), jnp.full(60_000, 2e-5)))[2000:]
+    # draws forget in 1/(800 · 2e-5) = 60 steps, so that 480 are independent: 4/√480 = 0.18 sd, and 4/√960 of the sd;
+    # noise of the gradients adds a few per cent
+    assert (np.abs(draws.mean(axis=0) - mean) < 0.18 * sd).all()
+    np.testing.assert_allclose(draws.std(axis=0), sd, rtol=0.15)
 
 
 @pytest.mark.slow

@@ -68,6 +68,7 @@ def save(network: Network, likelihood: Likelihood, path: str | os.PathLike[str])
     >>> np.array_equal(again.mean(jnp.ones((2, 3))), network.mean(jnp.ones((2, 3))))
     True
     """
+    check_network(network)
     writer = _Writer()
     layers = []
     for level, stack in zip(network.skeleton.layers, network.stacks, strict=True):
@@ -79,6 +80,15 @@ def save(network: Network, likelihood: Likelihood, path: str | os.PathLike[str])
             layers.append({"mixed": [{"nodes": own, **part} for own, part in zip(names, parts, strict=True)]})
     header: Record = {"skeleton": str(network.skeleton), "layers": layers, "likelihood": writer.state(likelihood)}
     file.write(path, KIND, header, writer.arrays)
+
+
+def check_network(network: object) -> None:
+    """Refuses what is not one network."""
+    if not isinstance(network, Network):
+        raise TypeError(
+            f"`network` must be one network, as vb.build or vb.fit gives it, got {type(network).__name__}: save the "
+            "networks of an ensemble one by one, and estimators by `model.save(path)`."
+        )
 
 
 def _record(stack: Stack, writer: "_Writer") -> Record:

@@ -82,7 +82,7 @@ class FeatureBlock(Protocol):
 
     @property
     def r(self) -> int:
-        """How many features it gives."""
+        """How many features it gives; `init` may set it, where it hangs on the inputs."""
         ...
 
     @property

@@ -186,7 +186,7 @@ def _stacked(
             x = np.asarray(_features_of(per_node, x, shared, n_nodes))
             shared = False
             each = partial(_per_node, n_nodes=n_nodes, shared=False, ties=ties)
-        n_features = block.r
+        n_features = own[0].r  # a block may say its size when it knows its inputs
     live = None if features else wiring.live_values(width_below)
     n_features *= n_nodes // n_blocks if layer.joint else 1
     block = partial(FunctionBlock, layer.posterior, layer.prior, n_features, layer.width, bias=layer.bias, rng=rng)

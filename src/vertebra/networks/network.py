@@ -75,6 +75,18 @@ class Network(eqx.Module):
         """f(x) with every V, and every noise inside, at its mean."""
         return self.conditional(x, tuple(Noise(None, None) for _ in self.stacks))[0]
 
+    def shifted(
+        self, x: Float[Array, "p *batch"], shifts: Sequence[Float[Array, "_ _ *batch"]]
+    ) -> tuple[Float[Array, "outputs *batch"], list[Float[Array, "_ _ *batch"]]]:
+        """f(x) with every V at its mean and the values of each part shifted, and the φ of each part."""
+        h, met, given = x[:, None], [], iter(shifts)
+        for stack in self.stacks:
+            each = [part.shifted(h, next(given)) for part in stack.parts]
+            f = [f for f, _ in each]
+            h = stack.carried(f, h) if isinstance(stack, Mixed) else stack.carried(f[0], h)
+            met.extend(phi for _, phi in each)
+        return self._total(h), met
+
     def at(self, weights: Sequence[LayerWeights]) -> "Network":
         """The network with given weights, `weights[layer][node]`, as point masses: the inverse of `weights`."""
         if len(weights) != len(self.stacks):

@@ -198,10 +198,7 @@ class Stack(eqx.Module):
         A variance of None is zero. Without noise a layer that is not Gaussian has V at its mean.
         """
         x = self.inputs(h)
-        phi, axis, left_out = self.phi(x)
-        if self.joint:
-            phi = phi if axis == 0 else jnp.broadcast_to(phi, (self.n_nodes, *phi.shape))
-            phi, axis = phi.reshape(self.n_blocks, -1, *phi.shape[2:]), 0
+        phi, axis, left_out = self._met(x)
         if self.ties is None:
             mean, variance = jax.vmap(lambda q, phi, noise: q.conditional(phi, noise), in_axes=(0, axis, 0))(
                 self.function.posterior, phi, noise
@@ -215,13 +212,45 @@ class Stack(eqx.Module):
             )
             mean, variance = jax.vmap(product, in_axes=(0, axis))(v, phi), None
         inner = self._inner_variance(left_out, mean)
-        offset = self.offset(x, mean)
-        if self.joint:
-            offset = _add_up(offset, mean.shape[0])
-            inner = None if inner is None else _add_up(inner, mean.shape[0])
         if inner is not None:
+            inner = _add_up(inner, mean.shape[0]) if self.joint else inner
             variance = inner if variance is None else variance + inner
-        return mean + offset, variance
+        return mean + self._block_offset(x, mean), variance
+
+    def shifted(
+        self, h: Float[Array, "below d_below *batch"], shift: Float[Array, "blocks d *batch"]
+    ) -> tuple[Float[Array, "blocks d *batch"], Float[Array, "blocks r *batch"]]:
+        """f = Vφ + shift (+ b) with V at its mean, and φ: of every node, or of outputs where the layer is joint."""
+        x = self.inputs(h)
+        phi, axis, _ = self._met(x)
+        phi = phi if axis == 0 else jnp.broadcast_to(phi, (self.n_nodes, *phi.shape))
+        f = jax.vmap(product)(self._each(jax.vmap(lambda q: q.mean)(self.function.posterior)), phi) + shift
+        return f + self._block_offset(x, f), phi
+
+    @property
+    def unit_shape(self) -> tuple[int, int]:
+        """How many values of f there are: nodes, or outputs where the layer is joint, and d."""
+        return (self.n_blocks if self.ties is None else self.n_nodes), self.width
+
+    def by_block(self, of_nodes: Array, axis: int) -> Array:
+        """What each function block has, along an axis, from what each node has: the sum over those that are tied."""
+        if self.ties is None:
+            return of_nodes
+        together = jax.ops.segment_sum(jnp.moveaxis(of_nodes, axis, 0), jnp.asarray(self.ties), self.n_blocks)
+        return jnp.moveaxis(together, 0, axis)
+
+    def _met(self, x: Array) -> tuple[Array, int | None, Array | None]:
+        """φ that function blocks meet, as `phi`: where the layer is joint, those of all nodes of an output."""
+        phi, axis, left_out = self.phi(x)
+        if self.joint:
+            phi = phi if axis == 0 else jnp.broadcast_to(phi, (self.n_nodes, *phi.shape))
+            phi, axis = phi.reshape(self.n_blocks, -1, *phi.shape[2:]), 0
+        return phi, axis, left_out
+
+    def _block_offset(self, x: Array, like: Array) -> Array:
+        """What is added to Vφ of every function block, in the shape of `like`."""
+        offset = self.offset(x, like)
+        return _add_up(offset, like.shape[0]) if self.joint else offset
 
     def noise(self, key: PRNGKeyArray, batch: tuple[int, ...], member: Int[Array, "*batch"] | None = None) -> Noise:
         """Base noise for `batch` columns, of the kinds this layer needs; of `Members` which one each column meets."""
