@@ -45,7 +45,7 @@ DIAMONDS = next((place for place in PLACES if place.exists()), pathlib.Path("sha
 N_HALF, N_HALVES, SPLIT, STRONGEST = 6000, 5, 3, 10
 BIAS = ("main_0", "main_1", "pair", "true_main_0", "true_main_1", "true_pair", "sd_f", "told_as_one")
 # Of near copies: how strong the curve is, and the probability from which a story is said to be possible.
-CURVE, UNDECIDED, COPY_RHOS, COPY_SEEDS = 0.5, 0.05, (0.9, 0.95, 0.99), range(400, 440)
+CURVE, UNDECIDED, COPY_RHOS, COPY_SEEDS = 0.5, 0.05, (0.9, 0.95, 0.99), range(440, 520)
 COPIES = (
     "curve_together",
     "curve_right",
@@ -367,7 +367,7 @@ def own_table(n: int, rho: float = 0.95, seed: int = 11) -> tuple[pd.DataFrame, 
 
 
 def table_of_ten(n: int, rho: float = 0.95, seed: int = 12) -> tuple[pd.DataFrame, np.ndarray]:
-    """Two sets of four inputs that go together, and ten terms: all eight inputs act, and two products across the sets."""
+    """Two sets of four inputs that go together, and ten terms: all inputs act, and two products across the sets."""
     rng = np.random.default_rng(seed)
     x = np.sqrt(1.0 - rho) * rng.standard_normal((n, 8))
     x += np.sqrt(rho) * np.repeat(rng.standard_normal((n, 2)), 4, axis=1)
