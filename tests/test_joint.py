@@ -16,7 +16,7 @@ from vertebra.terms.components import Components
 from vertebra.terms.copula import N_POINTS, Copula
 from vertebra.terms.evidence import basis_of
 from vertebra.terms.functions import system_of
-from vertebra.terms.joint import LOG_SIZES, _Shrinkage, below, gram_of, projected, raised, shrunk
+from vertebra.terms.joint import LOG_SIZES, _regressed, _Shrinkage, below, gram_of, projected, raised, shrunk
 from vertebra.terms.sum_of_terms import SumOfTerms
 from vertebra.terms.term import subsets
 
@@ -246,6 +246,27 @@ def test_draws_of_rough_functions_give_no_more_to_fewer_inputs_than_there_is_of_
             there = sizes > 1e-6 * sizes[0]
             of_unit = phi[:, inside] @ joint.lower[k][1:] @ (right[there].T / sizes[there])
             assert np.linalg.norm(of_unit, 2) < 1.5  # 130 and more where draws were not thought of
+
+
+def test_where_a_picture_has_next_to_no_points_it_says_nothing():
+    """A function that is one spike, at a value of one row in six thousand that hardly any point of a picture has."""
+    rng, n_points, n = np.random.default_rng(0), 4096, 6000
+    one, noise = rng.standard_normal((2, n_points))
+    spike = np.zeros(n_points)
+    spike[7] = 0.01 * np.sqrt(n)  # the foot of it; its top, over the rows, is √n
+    phi = np.stack([one, spike - spike.mean()], axis=1)
+    own = (0.5 * one + noise)[:, None]
+    found = _regressed(phi, own, np.eye(2))
+    assert abs(found[1, 0]) < 1e-3  # next to nothing: the columns have a little in common
+    assert found[0, 0] == pytest.approx(phi[:, 0] @ own[:, 0] / (phi[:, 0] @ phi[:, 0]), rel=1e-3)
+    # least squares over the points alone: a residual of one of them, times hundreds over the rows
+    alone = np.linalg.lstsq(phi, own, rcond=None)[0]
+    assert abs(alone[1, 0]) > 0.3
+    # what points have enough of is least squares, whatever the scale of the columns
+    near = np.stack([one, one + 0.1 * rng.standard_normal(n_points)], axis=1)
+    scale = np.linalg.inv(np.linalg.cholesky(near.T @ near / n_points)).T
+    wanted = np.linalg.lstsq(near, own, rcond=None)[0]
+    np.testing.assert_allclose(_regressed(near, own, scale), wanted, rtol=1e-9)
 
 
 def test_the_picture_of_inputs_has_their_marginals_and_their_correlation():

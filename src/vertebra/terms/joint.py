@@ -35,6 +35,9 @@ ROUNDING = 1e-8
 # By how much of itself an interaction may be larger over few rows for what a picture of them takes off it, before the
 # rows alone are asked, and what is then added to the variances of the columns. Round numbers.
 MOST_GROWN, RIDGE = 0.1, 1e-3
+# The least of what rows vary by in a direction that points of a picture are to vary by there: of less, least squares
+# over these points would say anything, in places that hardly any of them is at.
+LEAST_SEEN = 1e-3
 # Samples of rows that could have been, by which the picture itself is uncertain: sds of 8 are off by a quarter.
 N_RESAMPLED = 8
 # log τ² that evidence chooses from: from next to nothing to as large as the interaction itself, in steps far finer than
@@ -210,14 +213,15 @@ def _shrunk(basis: Basis, k: int, inner, across, n_rows: float, copula: Copula, 
         none = np.zeros((a.shape[1], len(inner), 0))
         return np.zeros(across.shape), none, none
     phi, own = _columns_at(basis, k, copula.points(term))
-    picture = _regressed(phi, own)
+    scale = _inverse_root(inner)
+    picture = _regressed(phi, own, scale)
     start = picture if copula.is_dependent(term) else np.zeros(across.shape)
     here = picture @ a
 
     def away(points):
         """What others would make of P_T a_T: of f alone, not of all its columns."""
         theirs, its = _columns_at(basis, k, points)
-        found = _regressed(theirs, its @ a) - here
+        found = _regressed(theirs, its @ a, scale) - here
         # no more over the rows than there is of f_T: functions that a picture has next to no points of could be any
         size, most = np.sqrt(np.maximum(np.sum(found * (inner @ found), axis=0), 1e-300)), np.std(its @ a, axis=0)
         return found * np.minimum(most / size, 1.0) / math.sqrt(len(others))
@@ -252,9 +256,18 @@ def _is_design(inner: Float[np.ndarray, "l l"], across: Float[np.ndarray, "l m"]
     return bool(np.abs(across).max(initial=0.0) < ROUNDING * np.diag(inner).max(initial=0.0))
 
 
-def _regressed(phi: Float[np.ndarray, "points l"], own: Float[np.ndarray, "points m"]) -> Float[np.ndarray, "l m"]:
-    """The columns of a term on those inside it, by least squares over equally likely points."""
-    return _regression(phi.T @ phi / len(phi), phi.T @ own / len(phi))
+def _regressed(
+    phi: Float[np.ndarray, "points l"], own: Float[np.ndarray, "points m"], scale: Float[np.ndarray, "l r"]
+) -> Float[np.ndarray, "l m"]:
+    """The columns of a term on those inside it, by least squares over equally likely points.
+
+    In directions of these that are 1 over the rows, as by `scale`, and nothing of those that points hardly have.
+    """
+    seen = phi @ scale
+    values, vectors = np.linalg.eigh(seen.T @ seen / len(phi))
+    kept = values > LEAST_SEEN
+    root = scale @ vectors[:, kept] / np.sqrt(values[kept])
+    return root @ (root.T @ (phi.T @ own / len(phi)))
 
 
 class _Family(NamedTuple):
