@@ -80,7 +80,7 @@ def test_of_two_classes_the_second_is_taken_apart_and_of_more_the_likeliest(clas
         row = each.number - 1
         k = 1 if n == 2 else int(p[row].argmax())
         low, high = map(percent, model.predict_proba_interval(x.iloc[[row]])[0, :, k])
-        assert each.said == f"{model.classes_[k]} with probability {percent(p[row, k])} ({low} to {high})"
+        assert each.said == f"probability of {model.classes_[k]} {percent(p[row, k])} ({low} to {high})"
         assert (each.seen, each.unit.endswith(str(model.classes_[k]))) == (y[row], True)
         expected = model.explain(x.iloc[[row]], output=0 if n == 2 else k)["mean"]
         np.testing.assert_allclose(each.total, expected.sum(), rtol=1e-9)
