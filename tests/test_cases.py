@@ -173,6 +173,10 @@ def test_on_paper_a_report_is_light_has_all_charts_and_four_to_six_pages(kind, r
         tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
         charts = "Array.from(document.querySelectorAll('[data-chart]')).filter(n => n.clientWidth)"
         assert tab.evaluate(f"{charts}.every(n => n.querySelector('.main-svg'))")
+        # and tables are those of a screen, not of a phone, though paper is as narrow
+        tab.set_viewport_size({"width": 703, "height": 900})
+        assert tab.evaluate("getComputedStyle(document.querySelector('table.terms')).display") == "table"
+        tab.set_viewport_size({"width": 1280, "height": 900})
         # nothing is cut off at the right
         right = "getBoundingClientRect().right"
         assert tab.evaluate(f"{charts}.every(n => n.querySelector('.main-svg').{right} <= n.{right} + 1)")

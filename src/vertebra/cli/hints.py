@@ -77,10 +77,10 @@ def _shares(y: Target) -> str:
 
 def _hint_of_dates(name: str, values: pd.Series, *, is_timed: bool) -> list[str]:
     lines = []
-    offsets = values.astype(str).str.extract(OFFSET)[0].dropna() if is_text(values) else pd.Series([], dtype=object)
-    if len(offsets := offsets[offsets.str.strip("+-:0") != ""]):
+    found = values.astype(str).str.extract(OFFSET)[0].dropna().tolist() if is_text(values) else []
+    if offsets := [each for each in found if each.strip("+-:0")]:
         lines.append(
-            f"Hint: {name} has offsets from UTC, {offsets.iloc[0]} among them, and is read as UTC: its hours and "
+            f"Hint: {name} has offsets from UTC, {offsets[0]} among them, and is read as UTC: its hours and "
             "weekdays are those of UTC. Without the offsets they are those of the clock."
         )
     if not is_timed and _is_in_order(values):

@@ -150,7 +150,7 @@ def _gaps(
             raise Refused(f"--missing {column!r} is not a column of {table}{nearest(column, list(frame.columns))}")
         if equals and column not in (*inputs, *targets):
             raise Refused(f"--missing {each}: {column!r} is no input and no target, whose values may stand for gaps.")
-        asked = _values(value, frame[[column]] if equals else frame[inputs])
+        asked = _values(value, frame.loc[:, [column] if equals else inputs])
         (named.setdefault(column, []) if equals else everywhere).extend(asked)
     no_answers = {name: own for name, own in named.items() if name in targets}
     if is_sample and no_answers:
