@@ -14,8 +14,8 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 # The storeys from the ground up, and the files of each in order: a file imports only from files before it.
 STOREYS = {
     "machine": "later threads devices memory checks control file claims checkpoint meeting cluster",
-    "tables": "endings nearest values counting written column delimited tablefile schema named belonging weighting"
-    " folds encoding profile survey parquet partitions sample known passes streamed windows",
+    "tables": "endings nearest marked values counting written column delimited tablefile schema named belonging"
+    " weighting folds encoding profile survey parquet partitions sample known passes streamed windows",
     "networks": (
         "parameters keys skeleton activations kernels features priors covariances posteriors divergence blocks "
         "embeddings layer wiring layout stack mixed network build schemes prior_functions"
@@ -38,8 +38,8 @@ STOREYS = {
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
     "pages": "words drawings whatif chartdata cases report",
     "estimators": "shown partitioned estimator regressor classifier explanations additive skeleton loading",
-    "cli": "tablefile loaded terminal options roles answers folder holdout embedded plan fit predict ask look demo app"
-    " __main__",
+    "cli": "tablefile loaded terminal options roles hints answers folder holdout embedded plan fit predict ask look"
+    " demo app __main__",
 }
 # Homes of public names at the top level: those of a storey's, and what is no part of the house.
 FRONT = {"activations", "cluster", "distributions", "kernels", "schemes", "stream"}

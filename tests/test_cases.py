@@ -80,7 +80,7 @@ def test_of_two_classes_the_second_is_taken_apart_and_of_more_the_likeliest(clas
         row = each.number - 1
         k = 1 if n == 2 else int(p[row].argmax())
         low, high = map(percent, model.predict_proba_interval(x.iloc[[row]])[0, :, k])
-        assert each.said == f"{model.classes_[k]} with probability {percent(p[row, k])} ({low} to {high})"
+        assert each.said == f"probability of {model.classes_[k]} {percent(p[row, k])} ({low} to {high})"
         assert (each.seen, each.unit.endswith(str(model.classes_[k]))) == (y[row], True)
         expected = model.explain(x.iloc[[row]], output=0 if n == 2 else k)["mean"]
         np.testing.assert_allclose(each.total, expected.sum(), rtol=1e-9)
@@ -173,6 +173,10 @@ def test_on_paper_a_report_is_light_has_all_charts_and_four_to_six_pages(kind, r
         tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
         charts = "Array.from(document.querySelectorAll('[data-chart]')).filter(n => n.clientWidth)"
         assert tab.evaluate(f"{charts}.every(n => n.querySelector('.main-svg'))")
+        # and tables are those of a screen, not of a phone, though paper is as narrow
+        tab.set_viewport_size({"width": 703, "height": 900})
+        assert tab.evaluate("getComputedStyle(document.querySelector('table.terms')).display") == "table"
+        tab.set_viewport_size({"width": 1280, "height": 900})
         # nothing is cut off at the right
         right = "getBoundingClientRect().right"
         assert tab.evaluate(f"{charts}.every(n => n.querySelector('.main-svg').{right} <= n.{right} + 1)")

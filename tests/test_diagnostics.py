@@ -55,7 +55,7 @@ def test_the_verdict_follows_from_the_findings(severities, verdict):
 
 
 def test_every_kind_that_can_be_severe_has_words_for_the_verdict():
-    assert set(IN_SHORT) == {Kind.LINEAR, Kind.FLEXIBLE, Kind.LEAK, Kind.FEW_ROWS, Kind.RUNAWAY}
+    assert set(IN_SHORT) == {Kind.LINEAR, Kind.FLEXIBLE, Kind.LEAK, Kind.FEW_ROWS, Kind.MARKED_GAPS, Kind.RUNAWAY}
 
 
 @pytest.mark.parametrize(("noise", "warned"), [("even", False), ("uneven", True), ("heavy", False)])

@@ -166,6 +166,28 @@ def test_titles_beside_low_charts_are_whole(browser, tmp_path):
 
 
 @needs_browser
+def test_many_levels_of_short_names_stand_side_by_side(browser, tmp_path):
+    rng = np.random.default_rng(0)
+    at = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.sort(rng.integers(0, 24 * 200, 900)), unit="h")
+    x = pd.DataFrame({"at": at, "place": rng.choice([f"place number {k}" for k in range(15)], 900)})
+    y = np.sin(x["at"].dt.hour / 4.0) + 0.2 * rng.normal(size=900)
+    clusters = [("at (hour)",), ("place",)]
+    model = vb.AdditiveRegressor(clusters=clusters, remainder=False).fit(x, y)
+    tab = opened(browser, model, tmp_path)
+    tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    places = {term[0]: place for place, term in enumerate(model.effects()["term"])}
+    chart = "document.querySelector('[data-chart=effect][data-term=\"{}\"]')"
+    hours, names = (chart.format(places[each]) for each in ("at (hour)", "place"))
+    table = model.effect("at (hour)")
+    # hours along, their effects upwards; long names beneath each other
+    assert tab.evaluate(f"{hours}.data.at(-1).y") == pytest.approx(table["mean"].tolist(), rel=1e-3, abs=1e-4)
+    assert tab.evaluate(f"{hours}._fullLayout.xaxis.type") == "category"
+    assert tab.evaluate(f"{names}._fullLayout.yaxis.type") == "category"
+    assert tab.evaluate(f"{hours}.clientHeight") < tab.evaluate(f"{names}.clientHeight")
+    tab.context.close()
+
+
+@needs_browser
 def test_all_values_are_shown_when_asked_for(model, browser, tmp_path):
     tab = opened(browser, model, tmp_path)
     tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")

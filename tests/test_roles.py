@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from vertebra.cli.roles import About, choose, described, target_of
+from vertebra.cli.hints import described
+from vertebra.cli.roles import About, choose, target_of
 from vertebra.cli.tablefile import Refused
 
 
@@ -65,8 +66,59 @@ def test_values_that_stand_for_gaps_are_for_all_columns_or_for_one():
     assert choose(*given)[0].missing == []
     with pytest.raises(Refused, match=r"^--missing 'zz' is not a column of a.csv"):
         choose(*given, missing=["zz=0"])
-    with pytest.raises(Refused, match=r"^--missing y=0: 'y' is not an input"):
-        choose(*given, missing=["y=0"])
+    with pytest.raises(Refused, match=r"^--missing y=0: 'y' is no input and no target"):
+        choose(frame, "a.csv", ["z"], ["y"], None, [], "auto", missing=["y=0"])
+
+
+def test_values_are_listed_with_commas_and_may_be_of_a_target():
+    frame = pd.DataFrame({"x": np.arange(6.0), "c": ["1,5", "2,5", "-9,9", "0,5", "7,5", "98,99"]})
+    frame["y"] = [1, 2, 97, 3, 99, 4]
+    given = frame, "a.csv", ["y"], [], None, [], "auto"
+    x, y, _ = choose(*given, missing=["x=98, 99", "c=-9,9", "y=97,98,99"])
+    assert x.missing == {"x": [98.0, 99.0], "c": [-9.9]}  # a column with decimal commas has no lists of two
+    assert (y.values.tolist(), y.n_left_out, x.rows.tolist()) == ([1.0, 2.0, 3.0, 4.0], 2, [1, 2, 4, 6])
+    x, y, _ = choose(*given, missing=["97,98,99"])
+    assert (x.missing, y.n_left_out) == ([97.0, 98.0, 99.0], 0)  # of a target by its name alone: 0 may be its value
+    assert choose(*given, missing=["not yet, maybe"])[0].missing == ["not yet, maybe"]
+    with pytest.raises(Refused, match=r"^--missing of a target is for tables that are read at once"):
+        choose(*given, missing=["y=97"], is_sample=True)
+
+
+def test_codes_of_no_answer_in_the_target_are_hinted_at():
+    answers = np.tile(np.arange(11), 30)
+    answers[:9] = [97, 98, 99] * 3
+    hint = target_of(pd.DataFrame({"y": answers}), ["y"], "auto")[0].hint
+    assert hint == (
+        "y is 97, 98 or 99 in 9 rows, far from all others. If that is no answer, leave these rows out: "
+        "--missing 'y=97,98,99'"
+    )
+
+
+def test_weights_free_text_and_times_away_from_utc_are_hinted_at():
+    rng = np.random.default_rng(0)
+    n = 150
+    times = [f"2025-03-{1 + k // 5:02d} {k % 24:02d}:00:00+0{1 + (k > 140)}:00" for k in range(n)]
+    frame = pd.DataFrame(
+        {"at": times, "day": [each[:10] for each in times], "utc": [each[:19] + "Z" for each in times]}
+    )
+    frame["weight"] = rng.uniform(0.5, 1.7, n)
+    frame["body_weight"] = rng.normal(75.0, 9.0, n).round(1)  # of people, and not of rows
+    frame["comment"] = [f"it took {k} days to come" if k % 2 else "all is well" for k in range(n)]
+    frame["place"] = rng.choice(["New York City", "Rio de Janeiro", "Isle of Man"], n)
+    frame["y"] = rng.choice(["no", "yes"], n, p=[0.75, 0.25])
+    x, y, _ = choose(frame, "a.csv", ["y"], [], None, [], "auto")
+    _, target, *hints = described("a.csv", n, x, y, is_timed=True)
+    assert target == (
+        f"Target y: classification (text), yes in {np.mean(frame['y'] == 'yes'):.1%} of the rows; effects are log odds "
+        "of yes."
+    )
+    assert hints == [
+        "Hint: at has offsets from UTC, +01:00 among them, and is read as UTC: its hours and weekdays are those of "
+        "UTC. Without the offsets they are those of the clock.",
+        "Hint: weight is an input. If it is how much each row counts: --weight 'weight'",
+        "Hint: comment seems to be free text, 76 texts in 150 rows, each of which is a level. Leave it out, or make "
+        "columns of what it says: --drop 'comment'",
+    ]
 
 
 def test_text_of_dates_is_taken_for_dates_unless_another_kind_is_asked_for():

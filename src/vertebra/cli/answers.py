@@ -206,7 +206,7 @@ def _of_classes(row: pd.Series, classes: list) -> str:
     likely = row["prediction"]
     named = classes[1] if len(classes) == 2 else next(each for each in classes if each == likely)
     p, low, high = (row[f"{part}_{named}"] for part in ("probability", "lower", "upper"))
-    return f"{named}, with probability {p:.3f} ({low:.3f} to {high:.3f})"
+    return f"probability of {named} {p:.3f} ({low:.3f} to {high:.3f})"
 
 
 def stacked(parts: dict[int, pd.DataFrame]) -> pd.DataFrame:

@@ -102,7 +102,10 @@ def _words(error: Any) -> tuple[int, str]:
     """The status and the line of an error."""
     if isinstance(error, UsageError):
         command = "" if error.ctx is None else error.ctx.command_path.removeprefix("vertebra").strip()
-        return 2, f"{error.format_message()} See vertebra {command + ' ' if command else ''}--help."
+        words = error.format_message().replace("Value error, ", "")
+        if "'--weights'" in words:
+            words += " A column of weights is given by --weight."
+        return 2, f"{words} See vertebra {command + ' ' if command else ''}--help."
     if isinstance(error, Refused):
         return 2, str(error)
     if isinstance(error, MemoryError) and not str(error):

@@ -263,7 +263,7 @@ def _read(asked: Asked) -> Frame:
 def _fitted(asked: Asked, say: Console) -> Fitted | None:
     """Reads and fits; nothing for processes but the first."""
     frame = _read(asked)
-    from vertebra.cli import roles
+    from vertebra.cli import hints, roles
     from vertebra.cli.holdout import fit_and_evaluate, fit_files
 
     given = asked.target or [], asked.drop or [], asked.weight, asked.kinds or [], asked.task
@@ -273,7 +273,10 @@ def _fitted(asked: Asked, say: Console) -> Fitted | None:
     )
     settings = _settings(asked, y, x)
     if not asked.is_streamed:
-        say_lines(say, roles.described(asked.table, len(frame), x, y, is_timed=asked.time is not None))
+        say_lines(
+            say,
+            hints.described(asked.table, len(frame), x, y, is_timed=asked.time is not None or asked.groups is not None),
+        )
         model = fit_and_evaluate(say, x.frame, y, about, settings, share=asked.holdout, budget=asked.time_budget)
         cases = False if asked.no_cases else (x.frame, y.values, x.rows.tolist())
         return Fitted(model, y, len(frame), cases)
@@ -282,7 +285,7 @@ def _fitted(asked: Asked, say: Console) -> Fitted | None:
     model, n_rows = fit_files(say, asked.table, columns, y, asked.weight, settings, asked.memory)
     if model is None:
         return None
-    say_lines(say, roles.described(asked.table, n_rows, x, y))
+    say_lines(say, hints.described(asked.table, n_rows, x, y))
     return Fitted(model, y, n_rows)
 
 
@@ -329,7 +332,7 @@ def _write(asked: Asked, fitted: Fitted, files: Sequence[pathlib.Path], say: Con
         say.print()
         say_severe(say, model)
         say_effects(say, found)
-        say_fit(say, model)
+        say_fit(say, model, is_severe_said=True)
         say_files(say, files)
         return
     n_fitted = model.model_.profile.n_rows

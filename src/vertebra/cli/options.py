@@ -126,7 +126,9 @@ MonotoneOption = Annotated[
 MissingOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--missing", metavar="COLUMN=VALUE", help="Read a value as a gap; VALUE alone: in all columns; repeatable."
+        "--missing",
+        metavar="COLUMN=VALUE,…",
+        help="Read values as gaps; VALUE,… alone: in all inputs; of a target: leave its rows out; repeatable.",
     ),
 ]
 LikelihoodOption = Annotated[

@@ -1,6 +1,5 @@
 """What the columns of a table are for: inputs, target and weights; numbers or classes."""
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -11,11 +10,11 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from vertebra.cli.tablefile import Refused, listed, quoted
-from vertebra.tables.belonging import instants_of
 from vertebra.tables.column import FEATURE_TYPES, as_read, check_range, kind_of, target_fault
 from vertebra.tables.counting import is_count_like
+from vertebra.tables.marked import marked
 from vertebra.tables.nearest import nearest
-from vertebra.tables.schema import learn, opened, wanted_gaps
+from vertebra.tables.schema import opened, wanted_gaps
 from vertebra.tables.values import MISSING_WORDS, Level, with_gaps
 from vertebra.tables.written import text_of
 
@@ -23,9 +22,6 @@ from vertebra.tables.written import text_of
 FEW_VALUES, ROWS_FOR_HINT = 10, 100
 # Text of more values is hardly a class.
 MOST_CLASSES = 50
-OTHER_DATE = r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}"
-# Numbers with letters behind them, 64.1 °C; names and codes begin otherwise.
-NUMBER_AND_UNIT = r"^([-+−]?\d+(?:[.,]\d+)*)\s*([^\W\d_]{0,5}|[°µ%/²³\w]{1,6})$"
 
 
 Gaps = list[str | float]  # values that stand for them
@@ -106,7 +102,12 @@ def choose(
         for name in names:
             _check_single(frame.attrs.get("repeated", {}).get(name, []), roles, option, name, table)
     where = "" if is_sample else f" of {'standard input' if table == '-' else table}"
+    own = [name for name in columns if name not in roles]
+    gaps, no_answers = _gaps(missing, table, frame, own, targets, is_sample=is_sample)
     frame = frame.assign(**{name: as_read(cast(pd.Series, frame[name]), name) for name in [*targets, *weights]})
+    frame = frame.assign(
+        **{name: with_gaps(cast(pd.Series, frame[name]), name, own, is_number=True) for name, own in no_answers.items()}
+    )
     if weight is not None:
         frame = frame.loc[_weights(cast(pd.Series, frame[weight]), weight, where) > 0.0]
     y, kept = target_of(frame, list(dict.fromkeys(targets)), task, where)
@@ -116,7 +117,6 @@ def choose(
     x = frame.loc[kept, [name for name in columns if name not in roles]].reset_index(drop=True)
     if not x.shape[1]:
         raise Refused(f"{table} has no column left to learn from.")
-    gaps = _gaps(missing, table, columns, list(x.columns))
     own = wanted_gaps(gaps, tuple(x.columns)) if is_sample else []
     seen = {name: _seen(x[name], each) for name, each in zip(x.columns, own, strict=False)}
     wanted = {name: kind for name, kind in (seen | asked).items() if name in x.columns and kind is not None}
@@ -138,18 +138,37 @@ def _kinds(given: list[str]) -> dict[str, str]:
     return asked
 
 
-def _gaps(missing: Sequence[str], table: str, columns: list[str], inputs: list[str]) -> Gaps | dict[str, Gaps]:
-    """What --missing asks for: values for all inputs, or where some are for one alone, for each."""
+def _gaps(
+    missing: Sequence[str], table: str, frame: pd.DataFrame, inputs: list[str], targets: list[str], *, is_sample: bool
+) -> tuple[Gaps | dict[str, Gaps], dict[str, Gaps]]:
+    """What --missing asks for: values for all inputs, or where some are for one alone, for each; and of targets."""
     everywhere: Gaps = []
     named: dict[str, Gaps] = {}
     for each in missing:
         column, equals, value = each.rpartition("=")
-        if equals and column not in columns:
-            raise Refused(f"--missing {column!r} is not a column of {table}{nearest(column, columns)}")
-        if equals and column not in inputs:
-            raise Refused(f"--missing {each}: {column!r} is not an input, whose values may stand for gaps.")
-        (named.setdefault(column, []) if equals else everywhere).append(_number_or_text(value))
-    return {name: [*everywhere, *named.get(name, [])] for name in inputs} if named else everywhere
+        if equals and column not in frame.columns:
+            raise Refused(f"--missing {column!r} is not a column of {table}{nearest(column, list(frame.columns))}")
+        if equals and column not in (*inputs, *targets):
+            raise Refused(f"--missing {each}: {column!r} is no input and no target, whose values may stand for gaps.")
+        asked = _values(value, frame.loc[:, [column] if equals else inputs])
+        (named.setdefault(column, []) if equals else everywhere).extend(asked)
+    no_answers = {name: own for name, own in named.items() if name in targets}
+    if is_sample and no_answers:
+        raise Refused("--missing of a target is for tables that are read at once: leave its rows out before.")
+    if len(no_answers) == len(named):
+        return everywhere, no_answers
+    return {name: [*everywhere, *named.get(name, [])] for name in inputs}, no_answers
+
+
+def _values(given: str, frame: pd.DataFrame) -> Gaps:
+    """A value, or numbers with commas between them, unless a column has decimal commas."""
+    found = [_number_or_text(each.strip()) for each in given.split(",")]
+    if len(found) == 1 or any(isinstance(each, str) for each in found):
+        return [_number_or_text(given)]
+    has_decimal_commas = any(
+        is_text(values) and text_of(values, str(name)).decimal == "," for name, values in frame.items()
+    )
+    return [float(given.replace(",", "."))] if has_decimal_commas and len(found) == 2 else found
 
 
 def _number_or_text(value: str) -> str | float:
@@ -257,8 +276,14 @@ def target_of(
             at = "" if place is None or not where else f", in {_row(columns.index[place], where)}"
             raise Refused(f"the target {name!r} {found}{at}{advice}")
     for name, own in zip(names, values.T, strict=True):
-        n_values = columns[name].nunique()
-        if task == "auto" and n_values <= FEW_VALUES and len(own) >= ROWS_FOR_HINT and (own == own.round()).all():
+        n_values, codes = columns[name].nunique(), marked(own)
+        if codes:
+            shown = ",".join(f"{code:.0f}" for code in codes[0].values)
+            hint = (
+                f"{name} is {codes[0].words} in {codes[0].n_rows:,} rows, far from all others. If that is no answer, "
+                f"leave these rows out: --missing {quoted(f'{name}={shown}')}"
+            )
+        elif task == "auto" and n_values <= FEW_VALUES and len(own) >= ROWS_FOR_HINT and (own == own.round()).all():
             hint = f"{name} has {n_values} whole values only: if they are classes, ask for --task classification."
         elif is_count_like(own):
             hint = f"{name} are whole numbers from {own.min():.0f} on. If they count something: --likelihood counts"
@@ -304,81 +329,6 @@ def _sample(column: pd.Series) -> str:
     return repr((text or column.tolist())[0])[:60]
 
 
-def described(table: str, n_rows: int, x: Inputs, y: Target, *, is_timed: bool = False) -> list[str]:
-    """What was read, in sentences; whether it is known when rows were."""
-    kinds: dict[str, str] = {}
-    for column in learn(x.frame, None, x.kinds or None, x.missing or None).columns:
-        kinds[column.source] = "date" if column.part is not None else column.kind
-    plural = {"category": "categories", "ordered": "ordered categories"}
-    counted = [
-        f"{count} {kind if count == 1 else plural.get(kind, kind + 's')}"
-        for kind, count in Counter(kinds.values()).most_common()
-    ]
-    source = "standard input" if table == "-" else table
-    inputs = f"{len(kinds)} input{'s' if len(kinds) > 1 else ''}"
-    lines = [f"Read {source}: {n_rows:,} rows, {inputs} ({', '.join(counted)})."]
-    if y.n_left_out:
-        lines.append(f"Left out {y.n_left_out:,} rows without a target.")
-    task = "classification" if y.is_class else "regression"
-    lines.append(f"Target {', '.join(y.names)}: {task} ({y.reason}).")
-    if y.hint:
-        lines.append(f"Hint: {y.hint}")
-    written = {name: text_of(pd.Series(x.frame[name]), name) for name, kind in kinds.items() if kind == "number"}
-    if text := [name for name in written if _is_text(pd.Series(x.frame[name]))]:
-        commas = [name for name in text if written[name].decimal == ","]
-        marks = f"; decimal commas in {', '.join(commas)}" if commas else ""
-        lines.append(f"Text read as numbers: {', '.join(text)}{marks}.")
-    for name in x.frame.columns:
-        values = pd.Series(x.frame[name].dropna())
-        if re.fullmatch(r"Unnamed: \d+", name):
-            lines.append(f"Hint: a column has no name. If it numbers the rows, leave it out: --drop {quoted(name)}")
-        elif values.nunique() < 2:
-            said = f"has one value only, {values.iloc[0]!r}" if len(values) else "is empty"
-            lines.append(f"Hint: {name} {said}, and says nothing.")
-        elif kinds[name] == "category":
-            lines += _hint_of_text(name, values.astype(str))
-        elif _numbers_rows(values):
-            lines.append(f"Hint: {name} numbers the rows, it seems. Then leave it out: --drop {quoted(name)}")
-        elif kinds[name] == "date" and not is_timed and _is_in_order(values):
-            lines.append(
-                f"Hint: rows stand in the order of {name}, and some are held out at random. --time {quoted(name)} "
-                "holds out the last ones instead; it is no input then."
-            )
-    return lines
-
-
-def _is_in_order(values: pd.Series) -> bool:
-    """Whether dates never fall, so that rows follow each other in time."""
-    return len(values) >= ROWS_FOR_HINT and bool((np.diff(instants_of(values, len(values))) >= 0.0).all())
-
-
-def _is_text(values: pd.Series) -> bool:
+def is_text(values: pd.Series) -> bool:
+    """Whether there is text among the values."""
     return bool(values.map(lambda each: isinstance(each, str)).any())
-
-
-def _numbers_rows(values: pd.Series) -> bool:
-    """Whether whole numbers count the rows up, one by one."""
-    if len(values) < ROWS_FOR_HINT or not pd.api.types.is_integer_dtype(values):
-        return False
-    return bool((values.diff().dropna() == 1).all())
-
-
-def _hint_of_text(name: str, values: pd.Series) -> list[str]:
-    """What text may be that was read as levels."""
-    if len(values) < ROWS_FOR_HINT:
-        return []
-    if values.str.fullmatch(OTHER_DATE).mean() > 0.9:
-        return [
-            f"Hint: {name} looks like dates, {values.iloc[0]!r}: write them as 2024-05-31, and they are read as such."
-        ]
-    parts = values.str.strip().str.extract(NUMBER_AND_UNIT)
-    unit = parts[1].mode()
-    if len(unit) and unit[0] and values.nunique() > FEW_VALUES and (parts[1] == unit[0]).mean() > 0.9:
-        sample = values.to_numpy()[(parts[1] == unit[0]).to_numpy()][0]
-        others = values.to_numpy()[parts[1].isna().to_numpy()].tolist()
-        gap = f"; {others[0]!r} is a gap by --missing {quoted(f'{name}={others[0]}')}" if others else ""
-        without = f"leave {unit[0]!r} out, and they are numbers"
-        return [f"Hint: {name} looks like numbers, {sample!r}, and is read as levels: {without}{gap}."]
-    if values.nunique() > 0.9 * len(values):
-        return [f"Hint: {name} differs in nearly every row. If it names the rows, leave it out: --drop {quoted(name)}"]
-    return []

@@ -182,7 +182,9 @@ def quoted(text: str) -> str:
 
 def _missing(found: re.Match[str]) -> str:
     """--missing, of a column as JSON writes its name, and a value as Python writes it."""
-    return f"--missing {quoted(f'{json.loads(found[1])}={ast.literal_eval(found[2])}')}"
+    value = ast.literal_eval(found[2])
+    words = ",".join(map(str, value)) if isinstance(value, list) else value
+    return f"--missing {quoted(f'{json.loads(found[1])}={words}')}"
 
 
 # What Python calls it, and what the command line does.

@@ -215,15 +215,16 @@ def say_severe(say: Console, model: Estimator) -> None:
         say_lines(say, map(in_flags, [model.diagnostics_.verdict, *(f" !! {each}" for each in severe), ""]))
 
 
-def say_fit(say: Console, model: Estimator) -> None:
-    """Accuracy, and what to think of the fit."""
+def say_fit(say: Console, model: Estimator, *, is_severe_said: bool = False) -> None:
+    """Accuracy, and what to think of the fit; of what is severe the verdict alone, where the rest was said before."""
     if model.evaluation_ is not None:
         evaluation = model.evaluation_
         words = f"\nAccuracy on {evaluation.n:,} rows ({evaluation.method.words}):"
         say.print(words, style="bold", soft_wrap=True)
         _say_scores(say, evaluation.scores, model.target_names_)
     say.print()
-    say_lines(say, map(in_flags, str(model.diagnostics_).split("\n")))
+    lines = str(model.diagnostics_).split("\n")
+    say_lines(say, (in_flags(line) for line in lines if not (is_severe_said and line.startswith(" !!"))))
 
 
 def say_lines(say: Console, lines: Iterable[str]) -> None:

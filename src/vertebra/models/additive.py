@@ -18,7 +18,7 @@ from vertebra.machine.threads import threads
 from vertebra.models.beside import MOST_UNSEEN, Terms, Unseen, added, said_of, unseen_by, would_add
 from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.dependence import groups_seen
-from vertebra.models.diagnostics import cut_short, marked_gaps
+from vertebra.models.diagnostics import are_told, cut_short, marked_gaps
 from vertebra.models.evaluation import cross_fitted, folds_for, losses, losses_of_logits
 from vertebra.models.findings import Finding, Kind, notes
 from vertebra.models.given import clusters_given, shapes_given
@@ -367,6 +367,8 @@ class AdditiveFit:
         """What the terms leave out besides, if networks can learn it; where it is not asked for, what it is worth."""
         if searched.rows.group is not None or not may_be_looked_at(searched.x):
             return outcome
+        if self.n_classes and are_told(float(_losses(found, searched)[0]), searched.y[:, 0], searched.weight):
+            return outcome  # nothing but the logs of certainty
         control.report("looking at what the terms leave")
         terms = self._for_networks(found, searched)
         terms = terms._replace(unseen=self._unseen(searched, control, asked))
@@ -412,9 +414,10 @@ class AdditiveFit:
         acting = sorted({i for cluster in found.clusters for i in cluster})
         findings: list[Finding] = []
         columns = self.read.schema.columns
-        for i in acting:
-            if columns[i].kind == "number":
-                findings += marked_gaps(columns[i].original(matrix[:, i]), names[i])
+        # a code among the values of an input may be why it does not act
+        for i, column in enumerate(columns):
+            if column.kind == "number":
+                findings += marked_gaps(column.original(matrix[:, i]), names[i])
         copies = copies_among(copies_of(matrix, self.read.n_levels), self.read.rows.matrix, self.read.n_levels)
         findings += levels_together(matrix, columns, acting, copies)
         if self.given is None:

@@ -22,6 +22,7 @@ from vertebra.models.diagnostics import (
     few_events,
     few_rows,
     much_freedom,
+    no_answers,
     odd_noise,
     runaway,
     too_good,
@@ -185,12 +186,15 @@ def _on_accuracy(
 
 
 def _of_far_rows(target: Target, rows: Rows, left_out: Predictive, noise: str | None) -> list[Finding]:
-    """Few rows that decide the fit; none of classes, nor where another scale than y's was fitted."""
-    if target.n_classes or target.transform is not None:
+    """Few rows that decide the fit, or that have no answer; none of classes."""
+    if target.n_classes:
         return []
+    odd = no_answers(rows.y, target.names)
+    if target.transform is not None:  # another scale than y's was fitted
+        return odd
     has_thin_tails = noise in ("gaussian", "heteroscedastic")
     said = target.in_units(left_out.mean())
-    return far_rows(rows.y, said, rows.weight, target.names, has_thin_tails=has_thin_tails)
+    return far_rows(rows.y, said, rows.weight, target.names, has_thin_tails=has_thin_tails) + odd
 
 
 def _of_counts(found: Finding) -> Finding:
@@ -230,13 +234,18 @@ def _acting(read: Read, outcome: Outcome) -> list[str]:
     y = read.target.standard(rows.y)[:, 0]
     y = y - y.mean()
 
+    def goes_with(x: Float[np.ndarray, " n"]) -> float:
+        spread = float(np.std(x) * np.std(y))
+        return float(np.mean((x - x.mean()) * y)) / spread if spread > 0.0 else 0.0
+
     def together(i: int) -> float:
-        x = np.nan_to_num(rows.matrix[:, i], nan=0.0)
+        x, gaps = rows.matrix[:, i], np.isnan(rows.matrix[:, i])
         if n_levels := read.n_levels[i]:
             # levels have no order: the mean of y in each of them
-            codes = np.clip(x, -1, n_levels - 1).astype(int) + 1
-            x = (np.bincount(codes, y) / np.maximum(np.bincount(codes), 1))[codes]
-        spread = float(np.std(x) * np.std(y))
-        return abs(float(np.mean((x - x.mean()) * y))) / spread if spread > 0.0 else 0.0
+            codes = np.clip(np.nan_to_num(x, nan=-1.0), -1, n_levels - 1).astype(int) + 1
+            return abs(goes_with((np.bincount(codes, y) / np.maximum(np.bincount(codes), 1))[codes]))
+        # where a number is missing may tell as much as the number: at their mean, gaps are a feature of their own
+        x = np.where(gaps, x[~gaps].mean() if not gaps.all() else 0.0, x)
+        return float(np.hypot(goes_with(x), goes_with(gaps.astype(float))))
 
     return [read.names[i] for i in sorted(places, key=together, reverse=True)]

@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.special import xlogy
 from scipy.stats import norm, rankdata
 
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.control import Control
 from vertebra.models.findings import Finding, Kind, Severity
 from vertebra.models.scores import Method, ScoreName
+from vertebra.tables.marked import marked
 
 # Coverage of 95 % intervals outside these limits is worth a warning, with so many rows, and by so many standard errors:
 # right intervals of 300 rows leave the limits in 1.5 % of fits, and by as much as that in 0.3 %.
@@ -32,10 +34,6 @@ LEAN = 9.6
 MOST_FAR, ERROR_OF_FAR, TIMES_AS_FAR = 3, 0.5, 15.0
 # Rows are noisier if their variance is larger by this factor, and their sd by so many standard errors.
 NOISIER, CLEARLY = 1.5, 3.0
-# A value that stands for a gap: one of these at an end of a column, in so many rows and no larger a share, further from
-# the bulk of the others than so many times their interquartile range. Diamonds' zeros are 2 of them away.
-MARKS = (0.0, -1.0, *(sign * (10.0**k - 1.0) for k in range(1, 9) for sign in (-1, 1)))
-FEWEST_MARKED, MOST_MARKED, FAR = 3, 0.2, 1.5
 # An error this many times that of a linear model is clearly worse. Another model's error is lower by chance unless the
 # losses of the rows differ by so many standard errors.
 WORSE, NOT_BY_CHANCE = 1.1, 2.0
@@ -61,27 +59,35 @@ ROWS_PER_INPUT = 10.0
 
 
 def marked_gaps(values: Float[np.ndarray, " n"], name: str) -> list[Finding]:
-    """Rows of a number whose value may stand for a gap: zeros, −1 or nines, far from all others."""
-    values = values[~np.isnan(values)]
+    """Rows of an input whose values may stand for gaps."""
     found = []
-    for end in {float(values.min()), float(values.max())} if len(values) else ():
-        # values come from their codes, to rounding
-        near = [
-            mark for mark in MARKS if math.isclose(end, mark, rel_tol=1e-9, abs_tol=1e-9 * float(np.abs(values).max()))
-        ]
-        if not near:
-            continue
-        mark, others = near[0], values[values != end]
-        n = len(values) - len(others)
-        if n < FEWEST_MARKED or n > MOST_MARKED * len(values):
-            continue
-        low, lower, upper, high = np.quantile(others, [0.01, 0.25, 0.75, 0.99])
-        spread = (upper - lower) or (high - low)
-        away = low - mark if mark < low else mark - high
-        if spread > 0.0 and away > FAR * spread:
-            words = f"{n} rows have {name} = {mark:.0f}, far from all others: a gap?"
-            remedy = f"`missing_values={{{json.dumps(name, ensure_ascii=False)}: {mark:.0f}}}` reads it as one."
-            found.append(Finding(Kind.MARKED_GAPS, Severity.WARNING, words, float(n), remedy))
+    for codes in marked(values):
+        shown = [f"{code:.0f}" for code in codes.values]
+        what, listed, reads = "a gap", shown[0], "it as one"
+        if len(shown) > 1:
+            what, listed, reads = "gaps", f"[{', '.join(shown)}]", "them as such"
+        words = f"{codes.n_rows} rows have {name} = {codes.words}, far from all others: {what}?"
+        remedy = f"`missing_values={{{json.dumps(name, ensure_ascii=False)}: {listed}}}` reads {reads}."
+        found.append(Finding(Kind.MARKED_GAPS, Severity.WARNING, words, float(codes.n_rows), remedy))
+    return found
+
+
+def no_answers(y: Float[np.ndarray, "n k"], targets: Sequence[str]) -> list[Finding]:
+    """Rows of a target whose values may stand for no answer; severe where they are what the target varies by."""
+    found = []
+    for values, name in zip(y.T, targets, strict=True):
+        apart = values / max(float(np.abs(values).max()), 1e-300)  # squares of large numbers overflow
+        apart = (apart - apart.mean()) ** 2
+        for codes in marked(values):
+            share = float(apart[np.isin(values, codes.values)].sum() / apart.sum())
+            words = (
+                f"{codes.n_rows} rows have {name} = {codes.words}, far from all others, and make {share:.0%} of its "
+                "variance."
+            )
+            # zeros may well be what they say
+            severity = Severity.SEVERE if share > ERROR_OF_FAR and codes.values != (0.0,) else Severity.WARNING
+            remedy = "If they stand for no answer, leave these rows out."
+            found.append(Finding(Kind.MARKED_GAPS, severity, words, float(codes.n_rows), remedy))
     return found
 
 
@@ -189,6 +195,12 @@ def _parted(scores: Mapping[str, float], shares: float) -> tuple[str, float] | N
     if loss < TOO_GOOD_LOSS * shares:
         return f"log loss {loss:.2g}, by their shares {shares:.2g}", loss
     return None
+
+
+def are_told(loss: float, codes: Float[np.ndarray, " n"], weight: Float[np.ndarray, " n"]) -> bool:
+    """Whether a log loss of classes is so small a share of that of their shares that nothing is left to be said."""
+    shares = np.bincount(codes.astype(int), weight) / weight.sum()
+    return loss < TOO_GOOD_LOSS * -float(np.sum(xlogy(shares, shares)))
 
 
 def _leak(what: str, figure: str, value: float, strongest: Sequence[str]) -> Finding:

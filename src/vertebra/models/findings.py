@@ -47,6 +47,7 @@ IN_SHORT = {
     Kind.FLEXIBLE: "a quick flexible model predicts rows left out far better",
     Kind.LEAK: "an input may be made of the answer",
     Kind.FEW_ROWS: "too few rows",
+    Kind.MARKED_GAPS: "a few values of the target, far from all others, decide the fit",
     Kind.RUNAWAY: "some effects are beyond any sense",
 }
 

@@ -71,15 +71,17 @@ def _scores(model: Model) -> list[str]:
         return ["no accuracy: rows were not left out; model.evaluate(X, y) takes others."]
     keys = list(dict.fromkeys(key for own in seen.scores.values() for key in own))
     heads = [ScoreName.read(key).words(model.target.names) for key in keys]
-    widths = [max(len(head) + 2, 10) for head in heads]
-    lines = [f"Accuracy on {seen.n:,} rows ({seen.method.words})", " " * 8 + _cells(heads, widths)]
-    for who, own in seen.scores.items():
-        values = [own.get(key, math.nan) for key in keys]
-        # what is nothing but rounding is 0
-        lines.append(
-            f"{who:<8}" + _cells(["" if math.isnan(v) else f"{round(v, 12) + 0.0:.4g}" for v in values], widths)
-        )
-    return lines
+    # what is nothing but rounding is 0
+    table = [
+        ["" if math.isnan(value) else f"{round(value, 12) + 0.0:.4g}" for value in (own.get(k, math.nan) for k in keys)]
+        for own in seen.scores.values()
+    ]
+    widths = [max(10, *(len(text) + 2 for text in column)) for column in zip(heads, *table, strict=True)]
+    return [
+        f"Accuracy on {seen.n:,} rows ({seen.method.words})",
+        " " * 8 + _cells(heads, widths),
+        *(f"{who:<8}" + _cells(cells, widths) for who, cells in zip(seen.scores, table, strict=True)),
+    ]
 
 
 def _terms(model: Model, k: int, name: str, level: float) -> list[str]:

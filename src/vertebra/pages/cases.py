@@ -137,7 +137,7 @@ def _said(model: Model, own: TableLike) -> tuple[int, str]:
         p, limits = model.probabilities(own)[0], model.probability_interval(own, 0.95)[0]
         k = 1 if len(p) == 2 else int(np.argmax(p))
         low, high = (words.percent(float(each)) for each in limits[:, k])
-        said = f"{words.short(str(classes[k]), 60)} with probability {words.percent(float(p[k]))} ({low} to {high})"
+        said = f"probability of {words.short(str(classes[k]), 60)} {words.percent(float(p[k]))} ({low} to {high})"
         return (0 if len(p) == 2 else k), said
     mean, (low, high) = np.ravel(model.mean(own))[0], np.reshape(model.interval(own, 0.95)[0], (2, -1))[:, 0]
     whose = f"{words.short(model.target.names[0], 60)} " if len(model.target.names) > 1 else ""

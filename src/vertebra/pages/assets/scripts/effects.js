@@ -154,9 +154,17 @@ function levels(node, effect, unit) {
     customdata: effect.labels.map((label, i) => [escaped(label), effect.lower[i], effect.upper[i], effect.shares[i]]),
     hovertemplate: "%{customdata[0]}: %{x:.4g}<br>95 % from %{customdata[1]:.4g} to %{customdata[2]:.4g}<br>%{customdata[3]:.1%} of the rows<extra></extra>",
   });
-  node.style.height = Math.max(12, 1.5 * labels.length + 5) + "rem";
-  plot(node, traces, { xaxis: { title: { text: escaped(unit) }, zeroline: true }, yaxis: { autorange: "reversed", type: "category" } });
+  // many levels with short names, as hours have, stand side by side: the chart is as low as others
+  const upright = labels.length > 12 && effect.labels.every((label) => label.length <= 4);
+  node.style.height = upright ? "" : Math.max(12, 1.5 * labels.length + 5) + "rem";
+  const value = { title: { text: upright ? stacked(unit) : escaped(unit) }, zeroline: true };
+  if (upright) plot(node, traces.map(turned), { xaxis: { type: "category", tickangle: 0, nticks: 9, title: { text: escaped(short(effect.names[0], 40)) } }, yaxis: value });
+  else plot(node, traces, { xaxis: value, yaxis: { autorange: "reversed", type: "category" } });
 }
+
+const turned = ({ x, y, error_x, hovertemplate, ...trace }) => ({
+  ...trace, x: y, y: x, error_y: error_x, hovertemplate: hovertemplate && hovertemplate.replace("%{x", "%{y"),
+});
 
 const DIVERGING = [[0, "#2166ac"], [0.25, "#92c5de"], [0.5, "#f7f7f7"], [0.75, "#f4a582"], [1, "#b2182b"]];
 

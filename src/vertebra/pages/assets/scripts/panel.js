@@ -199,7 +199,7 @@ function build() {
       label: t.inputs.map((i) => inputs[i].name).join(" × "), mean: unit * t.mean, sd: unit * t.sd,
     })).sort((a, b) => Math.abs(b.mean) - Math.abs(a.mean));
     const rows = terms.slice(0, most), rest = terms.slice(most).reduce((s, t) => s + t.mean, 0);
-    if (terms.length > most) rows.push({ label: terms.length - most + " other terms", mean: rest, sd: 0 });
+    if (terms.length > most) rows.push({ label: terms.length === most + 1 ? "1 other term" : terms.length - most + " other terms", mean: rest, sd: 0 });
     const start = origin + unit * own.constant.mean;
     let at = start;
     const bases = rows.map((row) => { const base = at; at += row.mean; return base; });
