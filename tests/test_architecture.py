@@ -31,9 +31,9 @@ STOREYS = {
     "effects": "words notebook grid effect pieces regression members decomposition made_of ensemble posterior"
     " network_posterior",
     "models": "settings capacity transform target rows conformal reading searched scores findings near_copies left_over"
-    " diagnostics dependence levels calibration remainder shares noise_choice evaluation refits flexible networks"
-    " beside model given explanation remains summary conclusion scale_choice count_choice additive additive_fits"
-    " skeleton",
+    " diagnostics dependence levels inputs calibration remainder shares noise_choice evaluation refits flexible"
+    " networks beside model given explanation remains summary conclusion scale_choice count_choice additive"
+    " additive_fits skeleton",
     "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",
     "plot": "marks tables maps lines effects terms structure explanation fit summary",
     "pages": "words drawings whatif chartdata cases report",

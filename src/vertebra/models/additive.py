@@ -18,13 +18,12 @@ from vertebra.machine.threads import threads
 from vertebra.models.beside import MOST_UNSEEN, Terms, Unseen, added, said_of, unseen_by, would_add
 from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.dependence import groups_seen
-from vertebra.models.diagnostics import are_told, cut_short, marked_gaps
+from vertebra.models.diagnostics import are_told, cut_short
 from vertebra.models.evaluation import cross_fitted, folds_for, losses, losses_of_logits
 from vertebra.models.findings import Finding, Kind, notes
 from vertebra.models.given import clusters_given, shapes_given
-from vertebra.models.levels import levels_together
+from vertebra.models.inputs import on_inputs
 from vertebra.models.model import Found, Model
-from vertebra.models.near_copies import concurvity, equal_inputs, not_compared, open_choices
 from vertebra.models.networks import SCHEMES, Shape, train, training
 from vertebra.models.noise_choice import (
     AT_GAPS,
@@ -40,16 +39,15 @@ from vertebra.models.noise_choice import (
 )
 from vertebra.models.reading import Encoded, Read, Targets, encoded
 from vertebra.models.refits import EVALUATIONS, Refit, Refits, plan, plan_of_groups
-from vertebra.models.remainder import may_be_looked_at
+from vertebra.models.remainder import Bumps, may_be_looked_at
 from vertebra.models.rows import marginal_rows, rows_together
 from vertebra.models.scores import Method
-from vertebra.models.searched import Searched
+from vertebra.models.searched import Searched, some_of
 from vertebra.models.settings import Settings
 from vertebra.networks import schemes
 from vertebra.networks.skeleton import additive
 from vertebra.tables.encoding import MOST_LEVELS
 from vertebra.tables.passes import MOST_SEARCHED, N_FUNCTIONS
-from vertebra.tables.profile import copies_among, copies_of
 from vertebra.terms.additive import Additive, Mains, fit_additive
 from vertebra.terms.group_lasso import clusters_of, group_lasso_path
 from vertebra.terms.model import MOST_OF_ALL
@@ -72,7 +70,10 @@ class AdditiveFit:
         if settings.evaluation == "folds" and read.stream is not None:
             raise ValueError('`evaluation="folds"` is for tables in memory: of files each row is left out in turn.')
         self.shapes = shapes_given(settings, read)
-        self.refitted: dict[bytes, Refit] = {}
+        self.fitted: dict[tuple[Any, Mains], Additive] = {}
+        self.refitted: dict[tuple[Any, Mains, bytes], Refit] = {}
+        self.left: tuple[Additive, bool, Bumps] | None = None  # whether rows say that terms leave something out
+        self.said: tuple[Additive, Additive] | None = None  # terms, and the same described
         self.seconds = 0.0  # that terms took
         self.looks, self.is_noise_open = True, False  # whether another noise waits for what networks learn
         self.given = settings.start if settings.clusters is None else clusters_given(settings.clusters, read.names)
@@ -86,7 +87,7 @@ class AdditiveFit:
             coded = encoded(read, self.targets, self.seed, most_levels=MOST_LEVELS, fill=False)
             searched = self._searched(coded)
             found, linear, noise, mains = self._terms(searched, within, control)
-            self.seconds, found = control.spent - began, found.described()
+            self.seconds, found = control.spent - began, self._described(found)
             outcome = self._outcome(found, coded, searched, linear, noise)
             if self.settings.scheme != "auto" and found.clusters:
                 outcome = self._with_network(outcome, found, noise.likelihood, control)
@@ -95,9 +96,9 @@ class AdditiveFit:
                 outcome = self._with_remainder(outcome, found, searched, control, asked)
                 if self.is_noise_open and outcome.posterior.remainder is None and not control.enough():
                     # what seemed to be left was noise, which is not even
-                    self.is_noise_open, self.looks, self.refitted = False, False, {}
+                    self.is_noise_open, self.looks = False, False
                     found, linear, noise, mains = self._terms(searched, within, control)
-                    found = found.described()
+                    found = self._described(found)
                     outcome = self._outcome(found, coded, searched, linear, noise)
             refits = self._refits(outcome, found, searched, control, noise=noise, within=within, mains=mains)
             outcome = self._tested(outcome, refits)
@@ -115,7 +116,7 @@ class AdditiveFit:
             return None
         control.report("fitting a path of group-lasso penalties")
         x = encoded(self.read, self.targets, self.seed, most_levels=0, fill=True).x
-        x, targets = _some(self.seed, x, self.targets.seen(self.targets.y))
+        x, targets = some_of(self.seed, x, self.targets.seen(self.targets.y))
         sets: list[Term] = []
         key = jr.key(self.seed)
         for k, target in enumerate(targets.T):
@@ -127,7 +128,7 @@ class AdditiveFit:
         x, y, rows, everything = coded.x, self.targets.y, self.read.rows, self.read.stream
         if everything is None and len(x) > MOST_SEARCHED:
             everything = HeldTable(x, y, rows.weight)
-            x, y, places = _some(self.seed, x, y, np.arange(len(y)))
+            x, y, places = some_of(self.seed, x, y, np.arange(len(y)))
             rows = rows.at(places)
         check_memory(8.0 * (2.0 * x.size * N_FUNCTIONS + 6.0 * MOST_OF_ALL**2), "This fit")
         return Searched(x, y, rows, coded.n_levels, everything)
@@ -140,9 +141,10 @@ class AdditiveFit:
         noise, mains = self._noise(searched), Mains.FOUND
 
         def terms_of(mains: Mains) -> Additive:
-            return self._terms_of(
-                searched, noise, within, mains, enough=control.enough, report=control.report, everything=everything
-            )
+            if (noise.of, mains) not in self.fitted:
+                how: Any = dict(enough=control.enough, report=control.report, everything=everything)
+                self.fitted[noise.of, mains] = self._terms_of(searched, noise, within, mains, **how)
+            return self.fitted[noise.of, mains]
 
         found = terms_of(mains)
         if self._may_choose_noise(searched, noise) and not control.enough():
@@ -192,7 +194,8 @@ class AdditiveFit:
 
     def _refit(self, kept: Bool[np.ndarray, " n"], searched: Searched, control: Control, **asked: Any) -> Refit:
         """Terms sought and fitted in some rows: f at the others. Kept, as two may ask for the same."""
-        if (known := self.refitted.get(kept.tobytes())) is not None:
+        name = asked["noise"].of, asked["mains"], kept.tobytes()
+        if (known := self.refitted.get(name)) is not None:
             return known
         rows = searched.rows
         some = rows.at(kept)
@@ -203,7 +206,7 @@ class AdditiveFit:
         again = self._terms_of(part, **asked, **how)
         found = Refit(again.terms.mean(coded.encoding(rows.matrix[~kept])), _losses(again, part))
         if control.ended is None:
-            self.refitted[kept.tobytes()] = found
+            self.refitted[name] = found
         return found
 
     def _tested(self, outcome: Outcome, refits: Refits | None) -> Outcome:
@@ -242,7 +245,7 @@ class AdditiveFit:
         looked = likely_noises(found, x, y, rows.weight, n_levels, has_mean=is_bent)
         if looked and self._may_remain and self.looks:
             # networks may learn what looks like noise
-            self.is_noise_open = self._for_networks(found, searched).is_something_left(self.seed)
+            self.is_noise_open, _ = self._is_left(self._for_networks(found, searched))
         return [] if self.is_noise_open else looked
 
     def _likelier(
@@ -255,14 +258,15 @@ class AdditiveFit:
             if control.enough():
                 break
             control.report("rows left out speak for another noise: fitting it")
-            new = noise_of(looked, *noise.notes)
-            other = self._terms_of(
-                searched, new, within, Mains.FOUND, enough=control.enough, report=control.report, everything=None
-            )
+            new, how = noise_of(looked, *noise.notes), dict(enough=control.enough, report=control.report)
+            other = self._terms_of(searched, new, within, Mains.FOUND, everything=None, checks=False, **how)
             before, after = _losses(found, searched), _losses(other, searched)
-            gain = float(rows.weight @ (_left_out(other).log_prob(y) - _left_out(found).log_prob(y)).sum(axis=1))
             is_mean = not is_off_centre(y, _left_out(other).mean(), rows.weight)
-            if is_mean and gain >= LEAST_GAIN and np.all(after <= MUCH_WORSE[looked] * before):
+            if not is_mean or np.any(after > MUCH_WORSE[looked] * before):
+                continue  # whatever its intervals are
+            other = other.checked()
+            gain = float(rows.weight @ (_left_out(other).log_prob(y) - _left_out(found).log_prob(y)).sum(axis=1))
+            if gain >= LEAST_GAIN:
                 words = LIKELIER[looked].format(gain / rows.weight.sum())
                 return new._replace(notes=[*new.notes, words]), other
         return old
@@ -372,7 +376,10 @@ class AdditiveFit:
         control.report("looking at what the terms leave")
         terms = self._for_networks(found, searched)
         terms = terms._replace(unseen=self._unseen(searched, control, asked))
-        if control.enough() or not terms.is_something_left(self.seed):
+        if control.enough():
+            return outcome
+        is_left, bumps = self._is_left(terms)
+        if not is_left and not terms.is_something_unseen(self.seed, bumps):
             return outcome
         control.report("rows left out speak for networks over all inputs")
         is_plain = (
@@ -405,32 +412,27 @@ class AdditiveFit:
         said = unseen_by(lambda kept: self._refit(kept, searched, control, **asked).f, rows, outs, self.n_classes)
         return None if control.ended is not None else said
 
+    def _is_left(self, terms: Terms) -> tuple[bool, Bumps]:
+        """Whether there is anything for networks in what rows are missed by: of the same terms looked at once."""
+        if self.left is None or self.left[0].left_out is not terms.found.left_out:
+            bumps = Bumps(terms.coded(self.seed).x, terms.searched.weight)
+            self.left = terms.found, terms.is_something_left(self.seed, bumps), bumps
+        return self.left[1:]
+
+    def _described(self, found: Additive) -> Additive:
+        if self.said is None or self.said[0] is not found:
+            self.said = found, found.described()
+        return self.said[1]
+
     def _for_networks(self, found: Additive, searched: Searched) -> Terms:
         return Terms(found, searched, self.targets, self.read.target, self.read.n_levels)
 
     def _findings(self, outcome: Outcome, found: Additive, control: Control) -> list[Finding]:
         """What there is to say about the inputs, and the end of the search."""
-        names, matrix = self.read.names, outcome.rows.matrix
-        acting = sorted({i for cluster in found.clusters for i in cluster})
-        findings: list[Finding] = []
-        columns = self.read.schema.columns
-        # a code among the values of an input may be why it does not act
-        for i, column in enumerate(columns):
-            if column.kind == "number":
-                findings += marked_gaps(column.original(matrix[:, i]), names[i])
-        copies = copies_among(copies_of(matrix, self.read.n_levels), self.read.rows.matrix, self.read.n_levels)
-        findings += levels_together(matrix, columns, acting, copies)
-        if self.given is None:
-            n = 0 if self.read.stream is None or self.read.stream.n_rows == len(matrix) else len(matrix)
-            findings += equal_inputs({i: first for i, first in copies.items() if first in acting}, names, n)
-            stories = (open_choices(s, names, copies) for s in found.structures)
-            findings += dict.fromkeys(finding for each in stories for finding in each)
-            # the functions of a fit look at about the same pairs, which are said once
-            findings += not_compared(max((s.n_uncompared for s in found.structures), default=0))
-        # where terms were sought, which of two acts was looked at
-        known = {(s.input, s.other) for each in found.structures for s in each.substitutes}
-        findings += concurvity(matrix, names, acting, known)
-        return findings + cut_short(control, "some terms, or a remainder, may not have been looked for.")
+        return [
+            *on_inputs(self.read, outcome.rows.matrix, found, is_sought=self.given is None),
+            *cut_short(control, "some terms, or a remainder, may not have been looked for."),
+        ]
 
 
 def _left_out(found: Additive) -> Predictive:
@@ -439,12 +441,3 @@ def _left_out(found: Additive) -> Predictive:
 
 def _losses(found: Additive, searched: Searched) -> Float[np.ndarray, " k"]:
     return losses(_left_out(found), searched.y, searched.weight)
-
-
-def _some(seed: int, *arrays: np.ndarray) -> list[np.ndarray]:
-    """The same rows of all arrays, no more than are searched."""
-    n = len(arrays[0])
-    if n <= MOST_SEARCHED:
-        return list(arrays)
-    chosen = np.sort(np.random.default_rng(seed).choice(n, MOST_SEARCHED, replace=False))
-    return [each[chosen] for each in arrays]

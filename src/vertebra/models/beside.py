@@ -104,23 +104,27 @@ class Terms(NamedTuple):
         away = said._replace(f_variance=np.zeros_like(said.f_variance)).away(y)
         return np.clip(np.nan_to_num(away), -FARTHEST_AWAY, FARTHEST_AWAY)
 
-    def is_something_left(self, seed: int) -> bool:
-        """Whether bumps over all inputs, or boosted trees, say of rows left out how far terms are off, or do better.
+    def is_something_left(self, seed: int, bumps: Bumps) -> bool:
+        """Whether bumps over all inputs, or boosted trees, say of rows left out how far terms are off.
 
-        What terms miss is nearest to what is looked for; but terms that were chosen by the rows seem to miss little.
+        That is nearest to what is looked for; but terms that were chosen by the rows seem to miss little.
         """
-        rows, away, x = self.searched.rows, self.away(), self.coded(seed).x
-        bumps = Bumps(x, rows.weight)
-        if is_something_left(x, away, rows.weight, bumps):
+        rows, away = self.searched.rows, self.away()
+        if is_something_left(bumps.x, away, rows.weight, bumps):
             return True
         folds = folds_for(rows, seed)
         trees = flexible(rows._replace(y=away), folds, self.n_levels, seed=seed)
-        if trees is not None:
-            nothing, weight = np.zeros_like(trees.said), rows.weight[trees.rows]
-            if is_better_with(nothing, trees.said, away[trees.rows], weight):
-                return True
-        if self.unseen is None or not may_be_looked_at(x):
+        if trees is None:
             return False
+        nothing, weight = np.zeros_like(trees.said), rows.weight[trees.rows]
+        return is_better_with(nothing, trees.said, away[trees.rows], weight)
+
+    def is_something_unseen(self, seed: int, bumps: Bumps) -> bool:
+        """Whether quick models of y itself do better on rows that terms were sought without."""
+        rows = self.searched.rows
+        if self.unseen is None or not may_be_looked_at(bumps.x):
+            return False
+        folds = folds_for(rows, seed)
         places, ours = self.unseen.places, self._shown(self.unseen.f)
         y = self._responses()
         return any(

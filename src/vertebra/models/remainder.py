@@ -51,6 +51,7 @@ class Bumps:
     """Ridge regressions on bumps over all inputs of some rows; what is the same for all targets is worked out once."""
 
     def __init__(self, x: Float[np.ndarray, "n p"], weight: Float[np.ndarray, " n"]):
+        self.x = x
         n, self._p = x.shape
         self.order = np.random.default_rng(0).permutation(n)[:MOST_ROWS]
         x, self._weight = x[self.order], weight[self.order]

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from vertebra.models.reading import MOST_CODES, Encoded, Targets
 from vertebra.models.rows import Rows
 from vertebra.tables.encoding import encode, places
+from vertebra.tables.passes import MOST_SEARCHED
 from vertebra.terms.sums import Everything
 
 
@@ -36,3 +37,12 @@ class Searched(NamedTuple):
         kinds = self.n_levels, [False] * len(self.n_levels)
         coded = encode(self.x, targets.direction(self.y), self.weight, *kinds, **settings)
         return Encoded(*coded).with_codes(self.n_levels)
+
+
+def some_of(seed: int, *arrays: np.ndarray) -> list[np.ndarray]:
+    """The same rows of all arrays, no more than are searched."""
+    n = len(arrays[0])
+    if n <= MOST_SEARCHED:
+        return list(arrays)
+    chosen = np.sort(np.random.default_rng(seed).choice(n, MOST_SEARCHED, replace=False))
+    return [each[chosen] for each in arrays]

@@ -88,8 +88,13 @@ class Additive(NamedTuple):
     clusters: tuple[Term, ...]
     noise: tuple[float, ...]  # the variance of every latent function's response
     left_out: tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]  # f at each row without it
+    check: Callable[["Additive"], "Additive"] | None = None  # of its intervals, on rows left out, if not yet made
     describe: Callable[["Additive"], "Additive"] | None = None  # what is still to be said of it
     n_searched: int | None = None  # the rows that terms were sought in, where there are more
+
+    def checked(self) -> "Additive":
+        """The same with intervals as rows left out speak for: means stay what they are."""
+        return self if self.check is None else self.check(self._replace(check=None))
 
     def described(self) -> "Additive":
         """The same with tests of its terms, how its columns go together, and what could stand for what.
@@ -143,6 +148,7 @@ def fit_additive(
     mains: Mains = Mains.FOUND,
     enough: Callable[[], bool] = lambda: False,
     calibrate: bool = True,
+    checks: bool = True,
     describes: bool = True,
     everything: Everything | None = None,
     shapes: Shapes = NO_SHAPES,
@@ -158,7 +164,8 @@ def fit_additive(
     that it had not seen. Where the rows are a sample, `everything` is all of them: terms are sought in the sample and
     fitted to all. With `shapes`, f rises or falls with some inputs. Rows of one of the `groups` may depend on each
     other; so may rows that follow each other in `order`, a time. `codes` are the levels of categories whose columns are
-    numbers that stand for these: they are tested by them. Unless it `describes` itself, `described` does so.
+    numbers that stand for these: they are tested by them. Unless it `checks` and `describes` itself, `checked` and
+    `described` do so.
     """
     groups = stretches(order) if groups is None and order is not None else groups
     levels = [0] * x.shape[1] if n_levels is None else n_levels
@@ -185,12 +192,13 @@ def fit_additive(
         n_searched=None if everything is None else len(task.x),
     )
     if calibrate and clusters is None and not shapes:
-        found = _checked(all_of_them, found, fit.basis, variance, rng)
+        found = found._replace(check=partial(_checked, all_of_them, fit.basis, variance, rng))
+    found = found.checked() if checks else found
     return found.described() if describes else found
 
 
 def _checked(
-    task: _Task, found: Additive, basis: Basis, variance: Float[np.ndarray, "n latent"], rng: np.random.Generator
+    task: _Task, basis: Basis, variance: Float[np.ndarray, "n latent"], rng: np.random.Generator, found: Additive
 ) -> Additive:
     """The fit, widened by what it missed rows by that it had not seen, if it had much freedom."""
     working, rows = task.working, (task.weight, rng)

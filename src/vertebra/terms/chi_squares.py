@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import log_ndtr
 
-# Steps towards a saddlepoint: Newton's, where they stay inside what is known, take about ten.
+# Steps towards a saddlepoint: about five, and halves where these leave what is known.
 MOST_STEPS = 200
 # A saddlepoint is found where a step moves it by less than this share of itself.
 FOUND = 1e-12
@@ -71,13 +71,24 @@ def _slopes(a, d, x: float, z) -> tuple[Float[np.ndarray, " n"], Float[np.ndarra
 
 
 def _saddlepoints(a, d, x: float, low, high) -> Float[np.ndarray, " n"]:
-    """Roots of K′(z) = x, which rises, between two limits: Newton's steps, or halves where these would leave them."""
-    z = 0.5 * (low + high)
+    """Roots of K′(z) = x, which rises, between two limits of which one is 0.
+
+    K′ = P − N, P of the a_k above 0 and N of those below. Newton's steps for P = x + N crawl near their poles; 1/P and
+    1/(x + N) are nearly straight there. Where a step would leave what is known, half of that is taken.
+    """
+    some, others = np.where(a > 0.0, d, 0.0), np.where(a < 0.0, d, 0.0)
+    z = np.zeros(len(a))
     for _ in range(MOST_STEPS):
-        slope, curvature = _slopes(a, d, x, z)
-        low, high = np.where(slope < 0.0, z, low), np.where(slope < 0.0, high, z)
-        step = z - slope / np.maximum(curvature, TINY)
-        new = np.where((step > low) & (step < high), step, 0.5 * (low + high))
+        each = a / (1.0 - 2.0 * a * z[:, None])
+        squares = 2.0 * each**2
+        p, n = np.sum(each * some, axis=1), x - np.sum(each * others, axis=1)
+        p_slope, n_slope = np.sum(squares * some, axis=1), -np.sum(squares * others, axis=1)
+        low, high = np.where(p < n, z, low), np.where(p < n, high, z)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            step = z + (n - p) * p * n / (p_slope * n**2 - n_slope * p**2)
+        # a root that is found is a limit, on which rounding may fall either way
+        stays = ((step >= low) & (step <= high)) | (np.abs(step - z) <= FOUND * np.abs(z))
+        new = np.where(stays, step, 0.5 * (low + high))
         moved, z = np.abs(new - z), new
         if np.all(moved <= FOUND * np.abs(z)):
             break

@@ -76,7 +76,7 @@ def columns_of(blocks: Sequence[Block], values: Values, dtype: type = np.float64
 
 def places_of(blocks: Sequence[Block]) -> list[slice]:
     """Where the columns of each lie among those of all."""
-    ends = np.cumsum([0, *(len(block.index) for block in blocks)])
+    ends = itertools.accumulate((len(block.index) for block in blocks), initial=0)
     return [slice(a, b) for a, b in itertools.pairwise(ends)]
 
 
@@ -405,10 +405,11 @@ def _inverse_of(lower: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:
     """(LLᵀ)⁻¹."""
     if not len(lower):
         return lower
+    # the upper half stays what it was, which is 0
     inverse = lapack.dpotri(lower, lower=1)[0]
-    # the other half of it is what was there
-    inverse = np.tril(inverse)
-    inverse += np.tril(inverse, -1).T
+    diagonal = inverse.diagonal().copy()
+    inverse += inverse.T
+    inverse[np.diag_indices_from(inverse)] = diagonal
     return inverse
 
 

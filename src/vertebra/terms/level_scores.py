@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from vertebra.machine.later import later
 from vertebra.terms.chi_squares import TINY, centred_tail
 from vertebra.terms.model import Model
-from vertebra.terms.sizes import draws_of, evidences_of, log_bayes_factor, size_of
+from vertebra.terms.sizes import draws_of, evidences_of, log_bayes_factors, size_of
 from vertebra.terms.structure import Score, Size
 from vertebra.terms.sums import Held, RowSums
 
@@ -86,7 +86,7 @@ def level_score(model: Model, i: int, *, has_size: bool = False) -> Score:
     u, information = total[seen] / noise, (variance * left)[seen] / noise**2
     size = _size(u, information, rows[seen] / rows.sum()) if has_size and seen.any() else None
     by_size = _by_size(u, information, p_value)
-    return Score(p_value, log_bayes_factor(by_size), size, tuple(by_size.tolist()))
+    return Score(p_value, float(log_bayes_factors(by_size[None])[0]), size, tuple(by_size.tolist()))
 
 
 def _by_size(
@@ -173,7 +173,10 @@ def _of_groups(level, group, score, gain) -> tuple[Float[np.ndarray, " levels"],
     # T_gh = Σ_l g_l S_lg S_lh, pairs of groups: 2 Σ_{g≠h} T_gh²; and T has the eigenvalues of this
     across = sparse.csr_matrix(scaled @ scaled.T)
     own = np.asarray(scaled.multiply(scaled).sum(axis=0)).ravel()
-    variance = 2.0 * max(float(across.multiply(across).sum()) - float(own @ own), 0.0)
+    squares = float(own @ own)
+    variance = 2.0 * (float(across.multiply(across).sum()) - squares)
+    if variance <= ROUNDING * squares:
+        variance = 0.0
     # as skewed as the largest eigenvalue allows, and at most as one χ²
     largest = float(abs(across).sum(axis=1).max())
     a = np.array([min(largest, np.sqrt(0.5 * variance))])

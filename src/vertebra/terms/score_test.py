@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import softmax
 
 from vertebra.terms.chi_squares import TINY, chi_square_tail, chi_square_tails
 from vertebra.terms.evidence import Block, places_of
@@ -23,7 +22,7 @@ from vertebra.terms.functions import SEEN, System, products, usual_families
 from vertebra.terms.level_scores import has_levels, level_score
 from vertebra.terms.model import Model
 from vertebra.terms.sandwich import Against, sandwiches
-from vertebra.terms.sizes import draws_of, evidences_of, log_bayes_factor, size_of
+from vertebra.terms.sizes import draws_of, evidences_of, log_bayes_factors, size_of
 from vertebra.terms.structure import Score
 from vertebra.terms.sums import Held, RowSums
 from vertebra.terms.term import Term
@@ -260,8 +259,9 @@ def _tested(
         rotated = np.where(real, np.einsum("kij,ki->kj", vectors, u), 0.0)
         p_values = chi_square_tails(values, np.sum(rotated**2, axis=1), freedom)
         _, by_size = evidences_of(values, rotated)
-        for row, k in enumerate(places.tolist()):
-            found[k] = Score(float(p_values[row]), log_bayes_factor(by_size[row]), by_size=tuple(by_size[row].tolist()))
+        factors = log_bayes_factors(by_size).tolist()
+        for k, p, factor, own in zip(places.tolist(), p_values.tolist(), factors, by_size.tolist(), strict=True):
+            found[k] = Score(p, factor, by_size=tuple(own))
     return found
 
 
@@ -279,7 +279,7 @@ def _shrunk(model: Model, block: Block, seen: Against) -> Float[np.ndarray, "m m
     values, vectors = np.linalg.eigh(smooth[:, None] * seen.information * smooth)
     values, rotated = np.maximum(values, 0.0), vectors.T @ (smooth * seen.u)
     (sizes,), (each,) = evidences_of(values[None], rotated[None])
-    variance = softmax(each) @ (sizes[:, None] / (1.0 + sizes[:, None] * values))
+    variance = np.exp(each - np.logaddexp.reduce(each)) @ (sizes[:, None] / (1.0 + sizes[:, None] * values))
     scaled = smooth[:, None] * vectors
     return (scaled * variance) @ scaled.T
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 from vertebra.terms.chi_squares import TINY
 from vertebra.terms.structure import SIZES, Size
@@ -28,9 +28,9 @@ def evidences_of(
     return sizes, 0.5 * np.sum(gained, axis=2)
 
 
-def log_bayes_factor(by_size: Float[np.ndarray, " sizes"]) -> float:
+def log_bayes_factors(by_size: Float[np.ndarray, "n sizes"]) -> Float[np.ndarray, " n"]:
     """log p(u | T is there)/p(u | not), every size as likely."""
-    return float(np.asarray(logsumexp(by_size))) - math.log(len(by_size))
+    return np.logaddexp.reduce(by_size, axis=1) - math.log(by_size.shape[1])
 
 
 def draws_of(
