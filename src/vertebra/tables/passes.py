@@ -229,7 +229,8 @@ class Training:
         return vars(self) | {"table": None, "checkpoint": None, "report": _unheard}
 
     def _on(self, work: Callable[[Batch, Float[np.ndarray, " n"]], Sums], batch: Batch) -> Sums:
-        return work(batch, self.fitted_weights(batch))
+        # a sum over one column is a number
+        return [np.asarray(each) for each in work(batch, self.fitted_weights(batch))]
 
     def total(self, work: Callable[[Batch, Float[np.ndarray, " n"]], Sums]) -> Sums:
         """Sums over all rows but those set aside, of all processes; `work` has some rows and their weights."""
