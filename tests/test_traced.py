@@ -92,5 +92,5 @@ def test_build_is_traced_in_hyper_parameters(name, key):
 
 
 def test_a_traced_key_of_build_is_refused_with_what_to_do():
-    with pytest.raises(ValueError, match="`key` and `x` must have values when `build` runs"):
+    with pytest.raises(ValueError, match=r"`key` and `x` must have values when `build` runs.*make both outside"):
         jax.jit(lambda key: vb.build(vb.chain(2, 1), vb.mean_field([1]), key=key).weights()[0])(jr.key(0))

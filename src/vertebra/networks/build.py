@@ -73,7 +73,7 @@ def build(
     if is_traced(key, x):
         raise ValueError(
             "`key` and `x` must have values when `build` runs, as NumPy draws with them, got traced ones: build "
-            "outside of jit and vmap, or trace hyper-parameters alone."
+            "outside of jit and vmap, or make both outside and trace hyper-parameters alone."
         )
     with jax.ensure_compile_time_eval():  # its words, while something else is traced
         words = np.asarray(jr.key_data(key)).ravel().tolist()
