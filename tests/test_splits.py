@@ -10,6 +10,7 @@ import vertebra as vb
 from vertebra.cli.app import app
 from vertebra.effects.words import UNDETERMINED, lines
 from vertebra.terms.components import Components
+from vertebra.terms.joint import Measure
 from vertebra.terms.splits import sum_of_squares, undetermined
 
 
@@ -88,6 +89,20 @@ def test_what_is_told_apart_from_a_set_is_none_of_it():
     model = vb.AdditiveRegressor(clusters=[(0,), (1,), (2,), (4,)], random_state=0)
     table = model.fit(np.concatenate([x, z], axis=1), y + z[:, 0] + rng.standard_normal(300)).effects()
     assert set(table["group"]) == {"x0 + x1", ""}
+
+
+def test_the_strongest_of_a_set_comes_first_and_gives_it_its_place_in_lists():
+    firsts = set()
+    for seed in range(4):
+        model, _, _ = fitted(0.999, seed=seed)
+        table = model.effects().query("group != ''")
+        sizes = model.model_.posterior.sizes(0, None, Measure.DATA)
+        alone = [float(sizes[int(name[1:]),].strength.mean()) for (name,) in table["term"]]
+        assert len(alone) == 2
+        assert alone == sorted(alone, reverse=True)
+        assert lines(model.effects())[0].term == table["term"].iloc[0]
+        firsts.add(table["term"].iloc[0])
+    assert len(firsts) == 2  # not that of the first column
 
 
 def test_idle_inputs_are_no_set():

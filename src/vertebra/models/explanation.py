@@ -61,8 +61,8 @@ def effects(
     for term, (strength, share, own) in sizes.items():
         if order is None or len(term) == order:
             named, whole = groups.get(term, ("", None))
-            # of a set whose split is not determined, what is known: that of its sum
-            strength = strength if whole is None else whole.strength
+            # of a set whose split is not determined, what is known: that of its sum; the strongest of it comes first
+            alone, strength = float(strength.mean()), strength if whole is None else whole.strength
             shares = _share_columns({"share": share, "share_own": own, "share_through": share - own}, tails)
             if whole is not None:
                 shares |= {name: math.nan for name in shares if name.endswith(("_lower", "_upper"))}
@@ -79,9 +79,11 @@ def effects(
                     "probability": real.get(term, untested if len(term) > 1 else 0.0),
                     **shares,
                     "group": named,
+                    "alone": alone,
                 }
             )
-    table = pd.DataFrame(rows, columns=EFFECTS).sort_values("strength", ascending=False, ignore_index=True)
+    table = pd.DataFrame(rows, columns=[*EFFECTS, "alone"])
+    table = table.sort_values(["strength", "alone"], ascending=False, ignore_index=True)[EFFECTS]
     if (error := unit * error_of(model, baseline, output, measure)) > 0.0:
         table.attrs["error"] = error  # what a network is off its components by, over the rows
     copies: dict[str, list[str]] = {}
