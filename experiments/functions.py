@@ -3,7 +3,7 @@
     python experiments/functions.py FOLDER                 # FOLDER has suite, uci and tabular; resumes
     python experiments/functions.py FOLDER --parts suite   # some of them: suite, uci, synthetic, steps, flights
     python experiments/functions.py FOLDER --report        # the table of what is there
-    python experiments/functions.py --quick                # one seed of synthetic and steps: functions-quick.csv
+    python experiments/functions.py --quick                # f1 and steps, one seed: results/functions-quick.csv
 
 All without networks (`remainder=False`), on splits and seeds that nothing was chosen on. `error` is the RMSE, of
 classes the log loss, where f is known the RMSE of f; `worst` the farthest row; `second` the log density of new y (of f1
@@ -143,7 +143,12 @@ def tasks(parts: list[str], folder: pathlib.Path | None, quick: bool) -> list[Ta
         found += [Task("uci", name, split, "terms") for name in UCI for split in SPLITS]
     if "synthetic" in parts:
         noises = ("1",) if quick else ("1", "5")
-        found += [Task("synthetic", f, s, v) for f in MADE for v in noises for s in (SEEDS[:1] if quick else SEEDS)]
+        found += [
+            Task("synthetic", f, s, v)
+            for f in (MADE[:1] if quick else MADE)
+            for v in noises
+            for s in (SEEDS[:1] if quick else SEEDS)
+        ]
     if "steps" in parts:
         found += [Task("steps", "jumps", seed, "terms") for seed in (STEP_SEEDS[:1] if quick else STEP_SEEDS)]
     if "flights" in parts:
