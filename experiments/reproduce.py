@@ -68,6 +68,8 @@ STUDIES = (
     Study("experiments/limits.py", "", "--jobs", is_quick=True),
     Study("experiments/promises.py", "", "--jobs", is_quick=True),
     Study("experiments/monotone.py", "", "env", is_quick=True),
+    Study("experiments/runaway.py", "", "env", is_quick=True),
+    Study("experiments/functions.py", "{data}", "--processes", needs=("interpret",), is_quick=True),
     Study("experiments/separable.py", "", "env", is_quick=True),
     Study("experiments/stated.py", "", "env", is_quick=True),
     Study("experiments/weak.py", "", "env", is_quick=True),
