@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import vertebra as vb
-from vertebra.terms import additive
+from vertebra.likelihoods.working_responses import Plain
+from vertebra.terms import additive, latents
 from vertebra.terms.overconfidence import overconfidence, unsettled
 
 
@@ -95,3 +96,36 @@ def test_intervals_of_f_hold_where_uneven_noise_was_chosen():
         mean, sd = model.predict_f(new)
         inside.append(np.mean(np.abs(mean - f(new)) < 1.96 * sd))
     assert np.mean(inside) > 0.87
+
+
+def test_intervals_are_checked_when_they_are_asked_for(rng, monkeypatch):
+    """Means of a noise that is tried say whether it is worth the fits that check its intervals."""
+    monkeypatch.setattr(additive, "has_much_freedom", lambda *_: True)
+    monkeypatch.setattr(additive, "overconfidence", lambda *_: np.array([2.0]))
+    x = rng.uniform(-1.0, 1.0, (200, 6))
+    y = x[:, :1] * x[:, 1:2] + 0.5 * rng.standard_normal((200, 1))
+    given = x, Plain(y, np.ones(200)), np.ones(200)
+    whole = additive.fit_additive(*given, rng=np.random.default_rng(0))
+    later = additive.fit_additive(*given, rng=np.random.default_rng(0), checks=False, describes=False)
+    assert later.check is not None
+    np.testing.assert_array_equal(later.left_out[0], whole.left_out[0])
+    checked = later.checked()
+    assert checked.check is None
+    np.testing.assert_array_equal(checked.left_out[1], whole.left_out[1])
+    np.testing.assert_array_equal(checked.left_out[1], 4.0 * later.left_out[1])
+
+
+def test_functions_of_the_same_rows_are_worked_out_once(rng, monkeypatch):
+    x, known, made = rng.uniform(-1.0, 1.0, (150, 3)), {}, []
+    original = latents.system_of
+    monkeypatch.setattr(latents, "system_of", lambda *given, **named: made.append(1) or original(*given, **named))
+    fits = [
+        additive.fit_additive(
+            x, Plain(x[:, :1] + noise, np.ones(150)), np.ones(150), rng=rng, known=known, calibrate=False
+        )
+        for noise in rng.standard_normal((2, 150, 1))
+    ]
+    assert len(made) == 3
+    assert fits[0].left_out[0][0, 0] != fits[1].left_out[0][0, 0]
+    additive.fit_additive(x[1:], Plain(x[1:, :1], np.ones(149)), np.ones(149), rng=rng, known=known, calibrate=False)
+    assert len(made) == 6  # of other rows

@@ -574,3 +574,16 @@ def test_columns_are_products_of_functions():
         one, other = own[0](x[[row], 0])[0], own[2](x[[row], 2])[0]
         for m, (a, b) in enumerate(index):
             assert found[row, m] == pytest.approx(one[a] * other[b], rel=1e-12, abs=1e-12)
+
+
+def test_rows_that_are_chosen_share_the_values_of_all(rng):
+    """Of many latent functions each has rows of its own: copies of all functions for each would fill the memory."""
+    x = rng.standard_normal(N)
+    system = system_of(x, np.ones(N))
+    every, some = system.at(x).kept(), np.sort(rng.choice(N, 100, replace=False))
+    chosen, places = every.rows(some), np.arange(1, len(system.kind))
+    assert chosen.held is every.held
+    np.testing.assert_array_equal(chosen.of(places), every.of(places)[some])
+    np.testing.assert_array_equal(chosen.rows(slice(10, 30)).of(places), every.of(places)[some[10:30]])
+    np.testing.assert_array_equal(chosen.rows(np.arange(5)).of(places), every.of(places)[some[:5]])
+    np.testing.assert_array_equal(chosen.kept().of(places), every.of(places)[some])

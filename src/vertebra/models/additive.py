@@ -50,6 +50,7 @@ from vertebra.tables.encoding import MOST_LEVELS
 from vertebra.tables.passes import MOST_SEARCHED, N_FUNCTIONS
 from vertebra.terms.additive import Additive, Mains, fit_additive
 from vertebra.terms.group_lasso import clusters_of, group_lasso_path
+from vertebra.terms.latents import Known
 from vertebra.terms.model import MOST_OF_ALL
 from vertebra.terms.sums import HeldTable
 from vertebra.terms.term import Term
@@ -70,6 +71,7 @@ class AdditiveFit:
         if settings.evaluation == "folds" and read.stream is not None:
             raise ValueError('`evaluation="folds"` is for tables in memory: of files each row is left out in turn.')
         self.shapes = shapes_given(settings, read)
+        self.known: Known = {}  # functions of inputs at the rows
         self.fitted: dict[tuple[Any, Mains], Additive] = {}
         self.refitted: dict[tuple[Any, Mains, bytes], Refit] = {}
         self.left: tuple[Additive, bool, Bumps] | None = None  # whether rows say that terms leave something out
@@ -142,7 +144,7 @@ class AdditiveFit:
 
         def terms_of(mains: Mains) -> Additive:
             if (noise.of, mains) not in self.fitted:
-                how: Any = dict(enough=control.enough, report=control.report, everything=everything)
+                how: Any = dict(enough=control.enough, report=control.report, everything=everything, known=self.known)
                 self.fitted[noise.of, mains] = self._terms_of(searched, noise, within, mains, **how)
             return self.fitted[noise.of, mains]
 
@@ -227,7 +229,7 @@ class AdditiveFit:
         likelihood = self.settings.likelihood
         if likelihood != "auto":
             return noise_of(likelihood)
-        noisier = [self.read.names[i] for i in noisier_at_gaps(*searched[:4], seed=self.seed)]
+        noisier = [self.read.names[i] for i in noisier_at_gaps(*searched[:4], seed=self.seed, known=self.known)]
         return noise_of("heteroscedastic", AT_GAPS.format(noisier[0])) if noisier else noise_of("gaussian")
 
     def _may_choose_noise(self, searched: Searched, noise: Noise) -> bool:
@@ -258,8 +260,9 @@ class AdditiveFit:
             if control.enough():
                 break
             control.report("rows left out speak for another noise: fitting it")
-            new, how = noise_of(looked, *noise.notes), dict(enough=control.enough, report=control.report)
-            other = self._terms_of(searched, new, within, Mains.FOUND, everything=None, checks=False, **how)
+            new = noise_of(looked, *noise.notes)
+            how: Any = dict(enough=control.enough, report=control.report, everything=None, known=self.known)
+            other = self._terms_of(searched, new, within, Mains.FOUND, checks=False, **how)
             before, after = _losses(found, searched), _losses(other, searched)
             is_mean = not is_off_centre(y, _left_out(other).mean(), rows.weight)
             if not is_mean or np.any(after > MUCH_WORSE[looked] * before):

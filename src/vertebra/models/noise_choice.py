@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -26,6 +26,7 @@ from vertebra.models.remainder import Ridge
 from vertebra.models.rows import Rows
 from vertebra.models.settings import noise_named
 from vertebra.terms.additive import Additive, fit_additive
+from vertebra.terms.latents import Known
 
 # Rows from which noise is looked at; with more than so many another fit would take minutes, and a word is said instead.
 FEWEST_ROWS, MOST_ROWS = 200, 15_000
@@ -200,7 +201,13 @@ def _parts_of(column: Float[np.ndarray, " n"], n_levels: int) -> Float[np.ndarra
 
 
 def noisier_at_gaps(
-    x: Float[np.ndarray, "n p"], y: Float[np.ndarray, "n k"], rows: Rows, n_levels: Sequence[int], *, seed: int
+    x: Float[np.ndarray, "n p"],
+    y: Float[np.ndarray, "n k"],
+    rows: Rows,
+    n_levels: Sequence[int],
+    *,
+    seed: int,
+    known: Known | None = None,
 ) -> list[int]:
     """Inputs whose gaps change the noise, by a fit of main effects: where what is missing acts, it is noise there.
 
@@ -211,8 +218,7 @@ def noisier_at_gaps(
     if not there or len(gaps) < ROWS_FOR_GAPS:
         return []
     mains, rng = [(i,) for i in range(x.shape[1])], np.random.default_rng(seed)
-    first = fit_additive(
-        x, Plain(y, rows.weight), rows.weight, clusters=mains, n_levels=n_levels, rng=rng, describes=False
-    )
+    about: Any = dict(clusters=mains, n_levels=n_levels, rng=rng, known=known, describes=False)
+    first = fit_additive(x, Plain(y, rows.weight), rows.weight, **about)
     away = Predictive(first.likelihood, *first.left_out).away(y)
     return [i for i in there if is_noisier(away, gaps[:, i])]

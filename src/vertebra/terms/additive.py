@@ -33,6 +33,7 @@ from vertebra.terms.latents import (
     NO_LEVELS,
     Data,
     Fit,
+    Known,
     at_rows,
     data_of,
     posterior_of,
@@ -120,6 +121,7 @@ class _Task(NamedTuple):
     groups: Int[np.ndarray, " n"] | None  # of rows that may depend on each other
     order: Float[np.ndarray, " n"] | None  # in which they follow each other
     levels: Mapping[int, Int[np.ndarray, " n"]] = NO_LEVELS  # of categories that are read as numbers
+    known: Known | None = None
     is_sample: bool = False  # whether there are more rows, to which what is found is fitted
 
     @property
@@ -128,10 +130,8 @@ class _Task(NamedTuple):
         return 1 if self.mains is Mains.LINES else DEGREE + self.more
 
     def data(self) -> Data:
-        table: Any = dict(
-            degree=self.degree, idle=self.idle, are_tabulated=bool(self.shapes), groups=numbered(self.groups)
-        )
-        table["levels"] = self.levels
+        table: Any = dict(degree=self.degree, idle=self.idle, are_tabulated=bool(self.shapes), known=self.known)
+        table |= {"groups": numbered(self.groups), "levels": self.levels}
         return data_of(self.x, self.weight, self.n_levels, self.working, **table)
 
 
@@ -155,6 +155,7 @@ def fit_additive(
     groups: Int[np.ndarray, " n"] | None = None,
     order: Float[np.ndarray, " n"] | None = None,
     codes: Mapping[int, Int[np.ndarray, " n"]] = NO_LEVELS,
+    known: Known | None = None,
 ) -> Additive:
     """Finds the terms and fits them. Each latent function has its own tests, smoothness and noise; they share terms.
 
@@ -165,7 +166,7 @@ def fit_additive(
     fitted to all. With `shapes`, f rises or falls with some inputs. Rows of one of the `groups` may depend on each
     other; so may rows that follow each other in `order`, a time. `codes` are the levels of categories whose columns are
     numbers that stand for these: they are tested by them. Unless it `checks` and `describes` itself, `checked` and
-    `described` do so.
+    `described` do so. What is `known` of these rows by other fits is not worked out again.
     """
     groups = stretches(order) if groups is None and order is not None else groups
     levels = [0] * x.shape[1] if n_levels is None else n_levels
@@ -178,7 +179,7 @@ def fit_additive(
     if mains is Mains.LINES:
         clusters = [(i,) for i in range(x.shape[1]) if i not in idle]
     asked = Asked(None if clusters is None else subsets(clusters), within, enough=enough, sizes=calibrate)
-    all_of_them = _Task(x, weight, levels, working, mains, asked, idle, 0, shapes, report, groups, order, codes)
+    all_of_them = _Task(x, weight, levels, working, mains, asked, idle, 0, shapes, report, groups, order, codes, known)
     task, everything = _sampled(all_of_them, everything, rng)
     data = _with_dependence(task, task.data())
     data, structures, fit, rows = _searched_and_fitted(task, data)
@@ -187,10 +188,8 @@ def fit_additive(
     if everything is not None:
         all_of_them, data, fit, rows = _to_all(task, all_of_them, data, fit, rows, everything)
     found, variance = _concluded(all_of_them, data, fit, rows, structures, rng)
-    found = found._replace(
-        describe=partial(_described, all_of_them, data, fit.basis, rows, sought),
-        n_searched=None if everything is None else len(task.x),
-    )
+    describe, n_searched = partial(_described, all_of_them, data, fit.basis, rows, sought), len(task.x)
+    found = found._replace(describe=describe, n_searched=None if everything is None else n_searched)
     if calibrate and clusters is None and not shapes:
         found = found._replace(check=partial(_checked, all_of_them, fit.basis, variance, rng))
     found = found.checked() if checks else found

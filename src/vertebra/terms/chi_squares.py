@@ -8,8 +8,9 @@ from scipy.special import log_ndtr
 
 # Steps towards a saddlepoint: about five, and halves where these leave what is known.
 MOST_STEPS = 200
-# A saddlepoint is found where a step moves it by less than this share of itself.
-FOUND = 1e-12
+# A saddlepoint is found where a step moves it by less than this share of itself, and nearly where by less than this:
+# then the step is taken, even if by rounding it leads a little beyond what is known.
+FOUND, NEARLY_FOUND = 1e-12, 1e-8
 # How near to 0 a saddlepoint is 0, where the formula is 0/0: a slope beside the spread of the sum.
 NEAR_ZERO = 1e-6
 # No number is 0 that is divided by.
@@ -86,10 +87,11 @@ def _saddlepoints(a, d, x: float, low, high) -> Float[np.ndarray, " n"]:
         low, high = np.where(p < n, z, low), np.where(p < n, high, z)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             step = z + (n - p) * p * n / (p_slope * n**2 - n_slope * p**2)
-        # a root that is found is a limit, on which rounding may fall either way
-        stays = ((step >= low) & (step <= high)) | (np.abs(step - z) <= FOUND * np.abs(z))
-        new = np.where(stays, step, 0.5 * (low + high))
+        # a root that is found is a limit, which a step may miss by rounding to either side
+        unit, own = FOUND * p / np.maximum(p_slope, TINY), np.abs(z)
+        stays = ((step >= low) & (step <= high)) | (np.abs(step - z) <= NEARLY_FOUND * own + unit)
+        new = np.where(stays, np.clip(step, low, high), 0.5 * (low + high))
         moved, z = np.abs(new - z), new
-        if np.all(moved <= FOUND * np.abs(z)):
+        if np.all(moved <= FOUND * own + 1e-3 * unit):
             break
     return z

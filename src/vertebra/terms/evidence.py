@@ -276,7 +276,8 @@ class Evidence:
         With V_k = σ²φ̃_kφ̃_kᵀ, φ̃_k = s_k^{1/2}φ_k/σ the derivative of V in log s_k, M = I − A⁻¹ and u_k = m_k/s_k^{1/2},
         ½ tr(V⁻¹V_kV⁻¹V_l) = ½ M_kl² and ½ yᵀV⁻¹V_kV⁻¹V_lV⁻¹y = ½ u_k M_kl u_l.
         """
-        s, variance = self._scales(theta)
+        log_s, in_alpha, bent = self._log_prior_variances(theta)
+        s, variance = self._scales(theta, log_s)
         a = self.products.gram * (s[:, None] * s[None, :] / variance)
         a[np.diag_indices_from(a)] += 1.0
         lower = _cholesky(a)
@@ -287,7 +288,6 @@ class Evidence:
         u = inverse @ scaled
         mean, left = s * u, np.diag(inverse)
         slopes = 0.5 * (u**2 + left - 1.0)
-        _, in_alpha, bent = self._log_prior_variances(theta)
         d = np.concatenate([self.sizes, in_alpha], axis=1)
         known = np.eye(len(s)) - inverse
         own = d * u[:, None]
@@ -359,8 +359,9 @@ class Evidence:
             t = t + np.clip(slope / (pull + 1.0 / spread**2), -3.0, 3.0)
         return t
 
-    def _scales(self, theta):
-        log_s = self._log_prior_variances(theta)[0]
+    def _scales(self, theta, log_s=None):
+        """s^{1/2} and σ², within limits."""
+        log_s = self._log_prior_variances(theta)[0] if log_s is None else log_s
         low, high = -40.0 + math.log(self.scale), 8.0 + math.log(self.scale)
         # a share of 10⁻⁶ of the variance is as good as none
         noise = theta[-1] if self.products.noise_variance is not None else max(theta[-1], math.log(1e-6 * self.scale))

@@ -59,13 +59,15 @@ class At(NamedTuple):
     share: Float[np.ndarray, " n"]  # of the way to the next
     beyond: Float[np.ndarray, " n"]  # what no row has
     special: Int[np.ndarray, " n"]  # 0; at a missing value 1, at a level never seen 2
-    held: Float[np.ndarray, "k n"] | None = None  # all functions, where they are kept
+    held: Float[np.ndarray, "k rows"] | None = None  # all functions, where they are kept
+    kept_at: Int[np.ndarray, " n"] | None = None  # which of the rows kept these are, unless they are all
     level: Int[np.ndarray, " n"] | None = None  # of a category that is read as a number: its codes, for its test
 
     def of(self, places: Int[np.ndarray, " m"], dtype: type = np.float64) -> Float[np.ndarray, "n m"]:
         """Some of the functions."""
         if self.held is not None:
-            return self.held[places].astype(dtype, copy=False).T
+            here = places if self.kept_at is None else (places[:, None], self.kept_at)
+            return self.held[here].astype(dtype, copy=False).T
         system, d = self.system, self.smooth.shape[1]
         table = system.whole_table[:, places].astype(dtype)
         values = table[self.left]
@@ -73,8 +75,7 @@ class At(NamedTuple):
             slope = np.append(np.diff(table, axis=0), np.zeros((1, len(places)), dtype=dtype), axis=0)
             values += self.share.astype(dtype)[:, None] * slope[self.left]
         is_smooth = places < d
-        if is_smooth.any():
-            values[:, is_smooth] = self.smooth[:, places[is_smooth]]
+        values[:, is_smooth] = self.smooth[:, places[is_smooth]]
         if system.grows:
             values[:, places == len(system.kind) - 1] = self.beyond[:, None]
         if self.special.any():
@@ -84,13 +85,14 @@ class At(NamedTuple):
 
     def rows(self, part: slice | Int[np.ndarray, " m"]) -> "At":
         numbers = self.smooth[part], self.left[part], self.share[part], self.beyond[part], self.special[part]
-        return At(
-            self.system, *numbers, *(None if each is None else each[..., part] for each in (self.held, self.level))
-        )
+        held, kept_at = self.held, None if self.kept_at is None else self.kept_at[part]
+        if held is not None and self.kept_at is None:  # no copy of all functions, as few of them will be asked for
+            held, kept_at = (held[:, part], None) if isinstance(part, slice) else (held, part)
+        return At(self.system, *numbers, held, kept_at, None if self.level is None else self.level[part])
 
     def kept(self) -> "At":
         """The same, with the values of all functions kept: for rows that are asked for many times."""
-        return self._replace(held=np.ascontiguousarray(self.of(np.arange(len(self.system.kind))).T))
+        return self._replace(held=np.ascontiguousarray(self.of(np.arange(len(self.system.kind))).T), kept_at=None)
 
 
 @runtime_checkable
@@ -207,8 +209,7 @@ class System(NamedTuple):
         first, r = (1 if self.n_levels else len(self.transform)), self.table.shape[1]
         is_table = (np.arange(len(self.kind)) >= first) & (np.arange(len(self.kind)) < first + r)
         kept = ~is_table | np.isin(np.arange(len(self.kind)), used) | (self.n_levels > 0)
-        names = ("missing", "unseen", "kind", "cost", "offset", "family")
-        parts = {name: getattr(self, name)[kept] for name in names}
+        parts = {name: getattr(self, name)[kept] for name in ("missing", "unseen", "kind", "cost", "offset", "family")}
         table = self.table[:, kept[first : first + r]]
         system = self._replace(**parts, table=table, gram=self.gram[np.ix_(kept, kept)])
         if not self.n_levels and not table.shape[1] and not self.is_discrete:  # the last function tells values apart
@@ -414,8 +415,7 @@ def _products(about: tuple[tuple[bytes, ...], ...], families: Families, total: i
         for (kind, cost, family, _), wanted in zip(parts, families, strict=True)
     ]
     index = np.stack([grid.ravel() for grid in np.meshgrid(*places, indexing="ij")], axis=1)
-    cost = np.sum([own[1][index[:, axis]] for axis, own in enumerate(parts)], axis=0)
-    offset = np.sum([own[3][index[:, axis]] for axis, own in enumerate(parts)], axis=0)
+    cost, offset = (np.sum([own[k][index[:, axis]] for axis, own in enumerate(parts)], axis=0) for k in (1, 3))
     order = np.lexsort((np.arange(len(index)), -np.round(offset - USUAL_DECAY * cost, 9)))
     index = index[order[cost[order] <= total][:limit]]
     if len(about) == 1:

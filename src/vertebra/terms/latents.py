@@ -1,5 +1,6 @@
 """The latent functions of a fit, which share one basis: searched, fitted and reweighted together."""
 
+import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -51,6 +52,8 @@ MOST_KEPT = 2**25
 
 # Levels of no category.
 NO_LEVELS: Mapping[int, Int[np.ndarray, " n"]] = MappingProxyType({})
+# Systems and values of rows by what these are, for other fits of the same rows.
+Known = dict[tuple, tuple[tuple[System, ...], list[At]]]
 Moments = tuple[Float[np.ndarray, "n latent"], Float[np.ndarray, "n latent"]]
 
 
@@ -110,7 +113,7 @@ class Data(NamedTuple):
         """The same with other functions of some inputs, those of numbers between their knots."""
         new, values = list(self.systems), list(self.values)
         for i, system in systems.items():
-            new[i], values[i] = system, self.values[i]._replace(system=system, held=None)
+            new[i], values[i] = system, self.values[i]._replace(system=system, held=None, kept_at=None)
         if _are_few(new, len(self.working.start)):
             values = [each if each.held is not None else each.kept() for each in values]
         return self._replace(systems=tuple(new), values=values, tested={})
@@ -132,19 +135,24 @@ def data_of(
     are_tabulated: bool = False,
     groups: Int[np.ndarray, " n"] | None = None,
     levels: Mapping[int, Int[np.ndarray, " n"]] = NO_LEVELS,
+    known: Known | None = None,
 ) -> Data:
     """Rows with the functions of every input; one that is `idle` has none, as if it did not vary.
 
-    `levels` are those of categories that are read as numbers.
+    `levels` are those of categories that are read as numbers. What is `known` of these rows is not worked out again.
     """
-    systems = tuple(
-        system_of(np.zeros(len(x)) if i in idle else column, weight, n, degree=degree, is_tabulated=are_tabulated)
-        for i, (column, n) in enumerate(zip(x.T, n_levels, strict=True))
-    )
-    values = [system.at(column) for system, column in zip(systems, x.T, strict=True)]
+    known = {} if known is None else known
+    rows = hashlib.blake2b(np.ascontiguousarray(x).tobytes() + weight.tobytes()).digest()
+    name = rows, tuple(n_levels), degree, frozenset(idle), are_tabulated
+    if name not in known:
+        systems = tuple(
+            system_of(np.zeros(len(x)) if i in idle else column, weight, n, degree=degree, is_tabulated=are_tabulated)
+            for i, (column, n) in enumerate(zip(x.T, n_levels, strict=True))
+        )
+        values = [system.at(column) for system, column in zip(systems, x.T, strict=True)]
+        known[name] = systems, [each.kept() for each in values] if _are_few(systems, len(x)) else values
+    systems, values = known[name]
     values = [each._replace(level=levels.get(i)) for i, each in enumerate(values)]
-    if _are_few(systems, len(x)):
-        values = [each.kept() for each in values]
     return Data(systems, values, working, {}, {}, groups)
 
 
