@@ -179,7 +179,9 @@ def test_p_values_of_levels_missing_values_and_local_functions_are_uniform_too(f
 @pytest.mark.parametrize("noise_variance", [None, 1.0])
 @pytest.mark.parametrize("family", OF_NUMBERS)
 def test_the_score_and_its_variance_are_those_of_the_marginal_law_of_y(noise_variance, family, monkeypatch):
-    """Q = uᵀWu, u = CᵀV⁻¹y, with V built row by row, a constant of flat prior projected off."""
+    """Q = uᵀWu, u = CᵀV⁻¹y, with V built row by row; a constant, and what a gap of an interaction's number tells, have a
+    flat prior and are projected off.
+    """
     monkeypatch.setattr(score_test, "LOOKS_REAL", 0.0)
     data = mixed(200, family=family, noise_variance=noise_variance)
     model = model_of(data, [(0,), (2,), (3,)])
@@ -190,15 +192,18 @@ def test_the_score_and_its_variance_are_those_of_the_marginal_law_of_y(noise_var
         np.diag(model.posterior.noise_variance / data.source.weight[shown])
         + (phi * model.posterior.prior_sd**2) @ phi.T
     )
-    ones = np.ones((n, 1))
-    inverse = np.linalg.inv(v)
-    inverse = inverse - inverse @ ones @ np.linalg.solve(ones.T @ inverse @ ones, ones.T @ inverse)
     for term in ((1,), (0, 1), (1, 2), (2, 3)):
         block = block_tested(data, term)
         c = model.basis._replace(blocks=(block,))(data.source.values)[shown]
-        root = np.ones(len(block.index))
+        is_gap = (block.index == [data.systems[i].gap for i in term]).any(axis=1) & (len(term) > 1)
+        assert is_gap.any() == (term == (2, 3))
+        flat = np.column_stack([np.ones(n), c[:, is_gap]])
+        inverse = np.linalg.inv(v)
+        inverse = inverse - inverse @ flat @ np.linalg.pinv(flat.T @ inverse @ flat) @ flat.T @ inverse
+        c, index = c[:, ~is_gap], block.index[~is_gap]
+        root = np.ones(len(index))
         for axis, i in enumerate(term):
-            own = block.index[:, axis]
+            own = index[:, axis]
             root *= np.exp(0.5 * (data.systems[i].offset[own] - (data.systems[i].cost[own] - 1)))
         u = root * (c.T @ inverse @ data.source.y[shown])
         information = root[:, None] * (c.T @ inverse @ c) * root
