@@ -11,10 +11,11 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.terms.chi_squares import chi_square_tails
+from vertebra.terms.chi_squares import TINY, chi_square_tails
 from vertebra.terms.model import Model
 from vertebra.terms.sandwich import sandwiches
 from vertebra.terms.score_test import (
+    Turned,
     block_tested,
     freedom_of_noise,
     given_the_rest,
@@ -28,7 +29,8 @@ from vertebra.terms.term import Term
 
 # A p-value this many times smaller than the level is far beyond it: to be chosen was then no matter of luck.
 FAR_BEYOND = 1e-6
-# A term that shares more than half of its information with others is judged together with them, and not here.
+# A term that shares more than half of its information with others is judged together with them, and not here: of all
+# that it could be, and of what it is. Where a curve may jump, most of what it could be is jumps, which no other has.
 LEAST_OWN = 0.5
 # Values of log Q beside its mean, among which the level of the choice is found.
 LOG_Q = np.linspace(-3.0, 8.0, 300)
@@ -51,10 +53,21 @@ def chosen(model: Model, p_values: Mapping[Term, float], levels: Mapping[int, fl
         alone = model.rows.gram([block], [block]) / model.posterior.noise_variance
         if np.trace(each.information) >= LEAST_OWN * np.trace(alone):
             own, level = turned(model, block, each, variance), near[block.term]
+            if _share_of_its_own(model, own) < LEAST_OWN:
+                continue
             freedom = freedom_of_noise(model)
             strengths = strengths_of(own, lambda sizes: _chance(own.values, level, freedom, sizes))  # noqa: B023
             found[block.term] = np.quantile(strengths, LEVELS)
     return found
+
+
+def _share_of_its_own(model: Model, own: Turned) -> float:
+    """What rows say of a term as it is estimated, given the rest, of what they would say without: βᵀΛβ / βᵀΛ₀β."""
+    # along what rows say little of, next to nothing, as where sizes are learned
+    b = own.rotated / (own.values + 0.1 * max(float(own.values.max()), TINY))
+    beta = own.back @ b
+    alone = model.rows.count * float(beta @ own.gram @ beta) / model.posterior.noise_variance
+    return own.inflation * float(own.values @ b**2) / max(alone, TINY)
 
 
 def _chance(

@@ -114,6 +114,7 @@ class Turned(NamedTuple):
     rotated: Float[np.ndarray, " m"]
     back: Float[np.ndarray, "m m"]
     gram: Float[np.ndarray, "m m"]  # G
+    inflation: float  # Λ is of rows that count for as many fewer
 
 
 def turned(model: Model, block: Block, seen: Against, variance: Float[np.ndarray, "m m"]) -> Turned:
@@ -131,7 +132,7 @@ def turned(model: Model, block: Block, seen: Against, variance: Float[np.ndarray
     inflation = max(float(smooth**2 @ np.diag(variance)) / max(float(smooth**2 @ np.diag(seen.information)), TINY), 1.0)
     information, u = seen.information / inflation, seen.u / inflation
     values, vectors = np.linalg.eigh(smooth[:, None] * information * smooth)
-    return Turned(np.maximum(values, 0.0), vectors.T @ (smooth * u), smooth[:, None] * vectors, gram)
+    return Turned(np.maximum(values, 0.0), vectors.T @ (smooth * u), smooth[:, None] * vectors, gram, inflation)
 
 
 def is_seen(model: Model, own: Turned) -> bool:
@@ -144,12 +145,12 @@ def strengths_of(
     seen: Turned, chance: Callable[[np.ndarray], np.ndarray] = np.ones_like
 ) -> Float[np.ndarray, " draws"]:
     """Draws of the sd of f_T = Cβ given its score; `chance` is that of being looked at, by size."""
-    values, rotated, back, gram = seen
+    values, rotated = seen.values, seen.rotated
     largest = max(float(values.max()), TINY)
     # where the likelihood of a size has long fallen: beyond what is seen by many standard errors
     furthest = 2.0 * math.sqrt(float(np.sum((rotated / (values + 0.1 * largest)) ** 2))) + 8.0 / math.sqrt(largest)
-    beta = draws_of(values, rotated, furthest, chance) @ back.T
-    return np.sqrt(np.maximum(np.sum(beta @ gram * beta, axis=1), 0.0))
+    beta = draws_of(values, rotated, furthest, chance) @ seen.back.T
+    return np.sqrt(np.maximum(np.sum(beta @ seen.gram * beta, axis=1), 0.0))
 
 
 def own_score_tests(model: Model, terms: Sequence[Term] | None = None) -> dict[Term, Score]:
