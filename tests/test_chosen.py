@@ -13,7 +13,11 @@ import vertebra as vb
 from vertebra.effects.posterior import TermsPosterior
 from vertebra.likelihoods.working_responses import Plain
 from vertebra.terms.additive import fit_additive
-from vertebra.terms.chosen import _chance
+from vertebra.terms.chosen import LEAST_OWN, _chance, _share_of_its_own
+from vertebra.terms.families import Family
+from vertebra.terms.functions import system_of
+from vertebra.terms.model import model_of
+from vertebra.terms.score_test import block_tested, given_the_rest, turned
 from vertebra.terms.structure import (
     LOG_SIZES,
     NOT_REAL,
@@ -27,6 +31,7 @@ from vertebra.terms.structure import (
     probabilities,
 )
 from vertebra.terms.sum_of_terms import LEVELS
+from vertebra.terms.sums import RowSums
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -70,6 +75,34 @@ def test_a_term_near_the_level_is_weaker_given_that_it_was_chosen_and_a_strong_o
     np.testing.assert_array_equal(strong.mean, before.curve((0,), [np.linspace(0.1, 0.9, 5)], 0, None, measure).mean)
     x = np.random.default_rng(0).random((5, 4))
     np.testing.assert_array_equal(posterior.mean(x), before.mean(x))
+
+
+def test_what_a_term_shares_with_the_rest_is_measured_along_its_estimate():
+    rng = np.random.default_rng(0)
+    x = rng.random((400, 3))
+    x[:, 1] = x[:, 0] + 0.03 * rng.standard_normal(400)
+    y = 3.0 * x[:, 0] + 3.0 * x[:, 1] + 3.0 * x[:, 2] + rng.standard_normal(400)
+    weight = np.ones(400)
+    systems = [system_of(column, weight, 0) for column in x.T]
+    values = [system.at(column) for system, column in zip(systems, x.T, strict=True)]
+    rows = RowSums.held(systems, values, y, weight, None, {(i,): (Family.BROWNIAN,) for i in range(3)})
+    model = model_of(rows, [(0,), (1,), (2,)])
+    shares = []
+    for term in ((0,), (1,), (2,)):
+        block = block_tested(rows, term)
+        rows.learn_squares([block])
+        rows.learn_products([block], model.basis.blocks)
+        seen = given_the_rest(model, block, without_own=True)
+        # rows that vary by twice as much count for half: no matter of what is shared
+        even, uneven = (turned(model, block, seen, times * seen.information) for times in (1.0, 2.0))
+        assert uneven.inflation == pytest.approx(2.0)
+        shares.append(_share_of_its_own(model, even))
+        beta = even.back @ (even.rotated / (even.values + 0.1 * even.values.max()))
+        alone = model.basis._replace(blocks=(block,))(rows.source.values) @ beta
+        noise = model.posterior.noise_variance
+        # the smallest eigenvalues are rounding, and 0 at least
+        assert shares[-1] == pytest.approx(beta @ seen.information @ beta * noise / (alone @ alone), rel=1e-6)
+    assert max(shares[:2]) < LEAST_OWN < 0.9 < shares[2] <= 1.0 + 1e-9
 
 
 def test_draws_keep_their_order_and_have_the_quantiles_given_the_choice(fitted):

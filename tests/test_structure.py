@@ -179,8 +179,8 @@ def test_p_values_of_levels_missing_values_and_local_functions_are_uniform_too(f
 @pytest.mark.parametrize("noise_variance", [None, 1.0])
 @pytest.mark.parametrize("family", OF_NUMBERS)
 def test_the_score_and_its_variance_are_those_of_the_marginal_law_of_y(noise_variance, family, monkeypatch):
-    """Q = uᵀWu, u = CᵀV⁻¹y, with V built row by row; a constant, and what a gap of an interaction's number tells, have a
-    flat prior and are projected off.
+    """Q = uᵀWu, u = CᵀV⁻¹y, with V built row by row; a constant, and what gaps of an interaction's numbers tell, have
+    a flat prior and are projected off.
     """
     monkeypatch.setattr(score_test, "LOOKS_REAL", 0.0)
     data = mixed(200, family=family, noise_variance=noise_variance)
