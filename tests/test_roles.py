@@ -140,7 +140,7 @@ def test_text_that_may_be_something_else_is_hinted_at():
         {
             "y": np.arange(150.0) + 0.25,
             "id": [f"C{i}" for i in range(150)],
-            "sold": days.strftime("%d/%m/%y"),
+            "sold": days.strftime("%y-%m-%d"),
             "listed": days.strftime("%Y-%m-%d"),
             "brand": ["a", "b", "c"] * 50,
         }
@@ -149,7 +149,7 @@ def test_text_that_may_be_something_else_is_hinted_at():
     hints = [line for line in lines if line.startswith("Hint")]
     assert hints == [
         "Hint: id differs in nearly every row. If it names the rows, leave it out: --drop 'id'",
-        "Hint: sold looks like dates, '01/01/24': write them as 2024-05-31, and they are read as such.",
+        "Hint: sold looks like dates, '24-01-01': write them as 2024-05-31, and they are read as such.",
         "Hint: rows stand in the order of listed, and some are held out at random. --time 'listed' holds out the last "
         "ones instead; it is no input then.",
     ]

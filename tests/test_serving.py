@@ -126,8 +126,10 @@ def test_arrays_with_interactions_and_rows_of_any_number(tmp_path):
 
 def test_classes_and_counts_have_f(tmp_path):
     x, y = table(400, 3)
-    classes = vb.AdditiveClassifier(random_state=0).fit(x, y > np.median(y))
-    counts = vb.AdditiveRegressor(likelihood="poisson", random_state=0).fit(x, np.round(np.exp(0.3 * y)))
+    classes = vb.AdditiveClassifier(remainder=False, random_state=0).fit(x, y > np.median(y))
+    counts = vb.AdditiveRegressor(likelihood="poisson", remainder=False, random_state=0).fit(
+        x, np.round(np.exp(0.3 * y))
+    )
     for model in (classes, counts):
         served = round_trip(model, tmp_path / "m.npz")
         near(served.predict_f(x), model.predict_f(x)[0])

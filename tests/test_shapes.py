@@ -166,7 +166,7 @@ def test_what_cannot_be_asked_for_is_said():
     for given, words in (
         ({"monotone": {"city": "+"}}, "`monotone` is for numbers and ordered levels: city is a category"),
         ({"monotone": {"age": "up"}}, '`monotone` must say "\\+" or "-" of age, got \'up\''),
-        ({"monotone": {"rent": "+"}}, "Input 'rent' is not known"),
+        ({"monotone": {"rent": "+"}}, "'rent' is not an input of the model: there are income, age, city, grade"),
         ({"monotone": {"age": "+"}, "scheme": "mean_field"}, '`monotone` needs scheme="auto"'),
     ):
         with pytest.raises(ValueError, match=words):

@@ -166,6 +166,8 @@ def test_a_benchmark_stamps_what_it_records_and_sees_rows_of_before(tmp_path, mo
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     record = importlib.import_module("record")
     monkeypatch.setattr(record, "RESULTS", tmp_path)
+    # what is run is a study, and not the worker of a test
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", record.__file__, raising=False)
     record.record("one", [{"a": 1.0, "b": 2}])
     first = json.loads((tmp_path / "one.json").read_text())
     assert len(first["code"]) == 64

@@ -187,9 +187,14 @@ def test_terms_are_sought_in_a_sample_and_fitted_to_all_rows(folder, frame, smal
 
 def test_a_large_frame_is_searched_in_a_sample_too(frame, monkeypatch):
     from vertebra.models import additive as estimators
+    from vertebra.models import searched
     from vertebra.terms import additive
 
-    monkeypatch.setattr(estimators, "MOST_SEARCHED", 1000)
+    def searches(most):
+        for room in (estimators, searched):
+            monkeypatch.setattr(room, "MOST_SEARCHED", most)
+
+    searches(1000)
     kept = frame[frame["price"].notna()]
     x, y = kept[["size", "rooms", "kind"]], kept["price"]
     model = vb.AdditiveRegressor(random_state=0).fit(x, y)
@@ -198,7 +203,7 @@ def test_a_large_frame_is_searched_in_a_sample_too(frame, monkeypatch):
     # of these, fewer are searched, and that is what is said
     monkeypatch.setattr(additive, "ROWS_SEARCHED", 700)
     for most in (1000, 10**6):
-        monkeypatch.setattr(estimators, "MOST_SEARCHED", most)
+        searches(most)
         model = vb.AdditiveRegressor(clusters=[("size", "rooms"), ("kind",)], remainder=False, likelihood="gaussian")
         (note,) = (each for each in model.fit(x, y).diagnostics_.notes if "sought" in each)
         assert note.startswith("terms were sought in 700 of the rows, and fitted to all ")

@@ -348,7 +348,8 @@ class _OneRow:
     def __call__(self, codes: np.ndarray) -> np.ndarray:
         u = (codes - self.centre) / self.scale
         if (is_far := np.abs(u) > self.tail).any():
-            u[is_far] = (np.sign(u) * (self.tail + np.arcsinh(np.abs(u) - self.tail)))[is_far]
+            tail = self.tail[is_far]  # that of others is infinite
+            u[is_far] = np.sign(u[is_far]) * (tail + np.arcsinh(np.abs(u[is_far]) - tail))
         place = np.minimum(np.maximum((u - self.low) / self.step, 0.0), self.last)
         row = (place := np.where(np.isnan(place), self.gap, place)).astype(int)
         at = self.base + row[self.of] * self.width

@@ -54,7 +54,7 @@ def scale_of(log_scale: object) -> Float[np.ndarray, "*k"]:
     It is rounded as the fit would round it: exponentials in single precision differ between libraries and processors.
     """
     kept = np.asarray(log_scale)
-    return np.exp(kept.astype(np.float64)).astype(kept.dtype).astype(np.float64)
+    return np.asarray(np.exp(kept.astype(np.float64)), dtype=kept.dtype).astype(np.float64)
 
 
 def log_scale_link(f: A, maths: Maths) -> A:
