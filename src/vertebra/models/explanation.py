@@ -83,7 +83,7 @@ def effects(
                 }
             )
     table = pd.DataFrame(rows, columns=[*EFFECTS, "alone"])
-    table = table.sort_values(["strength", "alone"], ascending=False, ignore_index=True)[EFFECTS]
+    table = table.sort_values(["strength", "alone"], ascending=False, ignore_index=True).drop(columns="alone")
     if (error := unit * error_of(model, baseline, output, measure)) > 0.0:
         table.attrs["error"] = error  # what a network is off its components by, over the rows
     copies: dict[str, list[str]] = {}

@@ -322,7 +322,7 @@ def part_of(when: pd.Series, part: str | None) -> Float[np.ndarray, " n"]:
 
 def ranges_of_parts(when: pd.Series) -> dict[str, tuple[float, float]]:
     """The lowest and the highest code of each part of some dates, and of where in its month each lies."""
-    when = when[when.notna()]
+    when = when.dropna()
     codes = {part: part_of(when, part) for part in PARTS if part != "time"}
     codes |= dict(zip(WITHIN_MONTH, (when.dt.day, when.dt.days_in_month - when.dt.day), strict=True))
     return {name: (float(each.min()), float(each.max())) for name, each in codes.items() if len(each)}
