@@ -333,8 +333,7 @@ class _OneRow:
         self.gap, self.last = np.array(ends, dtype=np.float64).reshape(-1, 2).T
         values = [e.table[:, : e.n_columns] for e in inputs]
         rises = [0.0 * e.table if e.is_category else e.table[:, e.n_columns :] for e in inputs]
-        flat = [np.concatenate([*map(np.ravel, part), np.zeros(0, np.float32)]) for part in (values, rises)]
-        self.table, self.rise = flat
+        self.table, self.rise = (np.concatenate([*map(np.ravel, p), np.zeros(0, np.float32)]) for p in (values, rises))
         self.of, first = np.repeat(np.arange(len(inputs)), widths), np.cumsum(widths) - widths
         start = np.cumsum([0, *(each.size for each in values)])[:-1]
         self.base, self.width = (start - first)[self.of] + np.arange(len(self.of)), widths[self.of]
@@ -348,8 +347,8 @@ class _OneRow:
     def __call__(self, codes: np.ndarray) -> np.ndarray:
         u = (codes - self.centre) / self.scale
         if (is_far := np.abs(u) > self.tail).any():
-            tail = self.tail[is_far]  # that of others is infinite
-            u[is_far] = np.sign(u[is_far]) * (tail + np.arcsinh(np.abs(u[is_far]) - tail))
+            far, tail = u[is_far], self.tail[is_far]
+            u[is_far] = np.sign(far) * (tail + np.arcsinh(np.abs(far) - tail))
         place = np.minimum(np.maximum((u - self.low) / self.step, 0.0), self.last)
         row = (place := np.where(np.isnan(place), self.gap, place)).astype(int)
         at = self.base + row[self.of] * self.width
