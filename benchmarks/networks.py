@@ -7,8 +7,9 @@
 
 SUITE holds the eleven tables with `index.json`, UCI the nine regression sets. `before` is what was the default before
 embeddings: the ensemble for numbers, random features for classes. The peers are pytabkit's, at its defaults with folds
-averaged, where it can be imported (`pip install --no-deps pytabkit tabm rtdl_num_embeddings` beside PyTorch). A run
-that was cut off goes on where it stopped. For a GPU, fits share its memory: it is not taken beforehand.
+averaged, where it can be imported (`pip install --no-deps pytabkit tabm rtdl_num_embeddings` beside PyTorch); they
+refuse gaps, which are filled for them. A run that was cut off goes on where it stopped. For a GPU, fits share its
+memory: it is not taken beforehand.
 """
 
 import argparse
@@ -59,6 +60,13 @@ def estimator(task: Task):
     return (vb.SkeletonRegressor if task.is_regression else vb.SkeletonClassifier)(scheme=scheme, random_state=0)
 
 
+def filled(tables: tuple[pd.DataFrame, pd.DataFrame]) -> tuple[pd.DataFrame, ...]:
+    """Training and test rows with gaps as the median of the numbers trained on, or as a level."""
+    train = tables[0]
+    usual = {c: train[c].median() if pd.api.types.is_numeric_dtype(train[c]) else "missing" for c in train}
+    return tuple(table.fillna(usual) for table in tables)
+
+
 def scores(task: Task) -> dict:
     """A fit, and what it says of the test rows."""
     from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
@@ -67,9 +75,10 @@ def scores(task: Task) -> dict:
     from vertebra.metrics import crps, interval_score
 
     data, model = benchmark(task.folder, task.split), estimator(task)
+    x_train, x = (filled if task.method in PEERS else tuple)((data.x_train, data.x_test))
     start = time.perf_counter()
-    model.fit(data.x_train, data.y_train)
-    x, y = data.x_test, data.y_test.to_numpy()
+    model.fit(x_train, data.y_train)
+    y = data.y_test.to_numpy()
     said = model.predict(x) if task.is_regression else model.predict_proba(x)
     found = dict.fromkeys(SCORES, "") | {"seconds": time.perf_counter() - start}
     if task.is_regression:
