@@ -13,7 +13,7 @@ from vertebra.inference.outcome import Fitted, Progress
 from vertebra.inference.run import Callback
 from vertebra.likelihoods import Likelihood
 from vertebra.machine.control import Control
-from vertebra.models.calibration import LeftOut, chosen, doubt, doubt_by_density, left_out
+from vertebra.models.calibration import LeftOut, chosen, doubt, doubt_by_density, left_out, log_disagreement
 from vertebra.models.findings import Finding, Kind, Severity, notes
 from vertebra.models.settings import Settings
 from vertebra.networks import schemes
@@ -169,8 +169,8 @@ def train(
 
 def ensemble_of(
     fitted: Fitted, shape: Shape, seed: int, x, y, weight, *, usual: Usual | None = None
-) -> tuple[EnsemblePosterior, LeftOut]:
-    """The networks as an ensemble, and what is said of every row by those that had not seen it."""
+) -> tuple[EnsemblePosterior, LeftOut, Float[np.ndarray, "n k"]]:
+    """The networks as an ensemble, what those say of every row that had not seen it, and their log disagreement."""
     usual, unseen = usual or SCHEMES[shape.scheme], np.stack(fitted.unseen)
     everyone = EnsemblePosterior(
         fitted.networks, np.ones(fitted.networks[0].n_outputs), seed, shape.scheme, shape.widths, usual["options"]
@@ -187,7 +187,8 @@ def ensemble_of(
     if factor is None:
         factor = doubt(said, y, weight)
     ensemble = everyone._replace(networks=networks, factor=factor)
-    return ensemble, said._replace(variance=factor * said.variance)
+    log_apart = log_disagreement(warmth * means[kept], unseen[kept])
+    return ensemble, said._replace(variance=factor * said.variance), log_apart
 
 
 def training(fitted: Fitted) -> list[Finding]:
