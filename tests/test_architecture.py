@@ -13,7 +13,7 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 
 # The storeys from the ground up, and the files of each in order: a file imports only from files before it.
 STOREYS = {
-    "machine": "later threads devices memory checks control file claims checkpoint meeting cluster",
+    "machine": "later threads devices programs memory checks control file claims checkpoint meeting cluster",
     "tables": "endings nearest marked values counting written column delimited tablefile schema named belonging"
     " weighting folds encoding profile survey parquet partitions sample known passes streamed windows",
     "networks": (

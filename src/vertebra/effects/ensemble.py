@@ -13,6 +13,7 @@ from vertebra.effects.effect import Matrix, Outputs
 from vertebra.effects.made_of import MadeOf
 from vertebra.effects.scale_law import ScaleLaw, logged, side_by_side
 from vertebra.inference.draws import moments, sample
+from vertebra.machine.programs import keep_programs
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_double_precision
 from vertebra.tables.column import UNSEEN
@@ -65,6 +66,7 @@ class EnsemblePosterior(NamedTuple):
         self, x: Matrix
     ) -> tuple[Float[np.ndarray, "members n outputs"], Float[np.ndarray, "members n outputs"]]:
         """What each says of f, mean and variance."""
+        keep_programs()
         with jax.enable_x64(True):
             parts = [moments(in_double_precision(member), x, key=jr.key(self.seed)) for member in self.networks]
             means, variances = (np.stack([np.asarray(each) for each in part]) for part in zip(*parts, strict=True))
