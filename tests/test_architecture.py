@@ -13,7 +13,7 @@ MOST_LINES, MOST_LINES_OF_A_FUNCTION = 450, 60
 
 # The storeys from the ground up, and the files of each in order: a file imports only from files before it.
 STOREYS = {
-    "machine": "later threads devices memory checks control file claims checkpoint meeting cluster",
+    "machine": "later threads devices programs memory checks control file claims checkpoint meeting cluster",
     "tables": "endings nearest marked values counting written column delimited tablefile schema named belonging"
     " weighting folds encoding profile survey parquet partitions sample known passes streamed windows",
     "networks": (
@@ -28,10 +28,10 @@ STOREYS = {
     " chi_squares sizes level_scores score_test triples choice jumps search linear copula joint sum_of_terms components"
     " splits block shapes latents shaped_latents roughness chosen revision all_rows overconfidence together substitutes"
     " additive group_lasso",
-    "effects": "words notebook grid effect pieces regression members decomposition made_of ensemble posterior"
+    "effects": "words notebook grid effect pieces regression members decomposition made_of scale_law ensemble posterior"
     " network_posterior",
     "models": "settings capacity transform target rows conformal reading searched scores findings near_copies left_over"
-    " diagnostics dependence levels inputs calibration remainder shares noise_choice evaluation refits flexible"
+    " diagnostics dependence levels inputs calibration uneven remainder shares noise_choice evaluation refits flexible"
     " networks beside model given explanation remains summary conclusion scale_choice count_choice additive"
     " additive_fits skeleton",
     "files": "outputs params parts networks built posteriors archive onnx tabulated sql peers",

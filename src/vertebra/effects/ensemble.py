@@ -11,7 +11,9 @@ from jaxtyping import Bool, Float
 
 from vertebra.effects.effect import Matrix, Outputs
 from vertebra.effects.made_of import MadeOf
+from vertebra.effects.scale_law import ScaleLaw, logged, side_by_side
 from vertebra.inference.draws import moments, sample
+from vertebra.machine.programs import keep_programs
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_double_precision
 from vertebra.tables.column import UNSEEN
@@ -31,16 +33,18 @@ class EnsemblePosterior(NamedTuple):
     scheme: str
     widths: tuple[int, ...]  # d¹, …, d^L
     options: Mapping[str, object] = MappingProxyType({})  # of the scheme
+    scale: ScaleLaw | None = None  # of uneven noise: f₂ stands beside f₁ of every target
 
     kind, terms, remainder, source = "ensemble", None, None, None
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        return {"factor": self.factor}
+        law = {} if self.scale is None else {f"scale/{name}": part for name, part in self.scale._asdict().items()}
+        return {"factor": self.factor, **law}
 
     @property
     def n_outputs(self) -> int:
-        return self.networks[0].n_outputs
+        return self.networks[0].n_outputs * (1 if self.scale is None else 2)
 
     def mean(self, x: Matrix) -> Outputs:
         return self.moments(x)[0]
@@ -52,12 +56,17 @@ class EnsemblePosterior(NamedTuple):
 
     def _moments(self, x: Matrix) -> tuple[Outputs, Outputs]:
         means, variances = self.members(x)
-        return means.mean(axis=0), self.factor * (variances.mean(axis=0) + means.var(axis=0, ddof=1))
+        mean, apart = means.mean(axis=0), means.var(axis=0, ddof=1)
+        variance = self.factor * (variances.mean(axis=0) + apart)
+        if self.scale is None:
+            return mean, variance
+        return self.scale.latents(mean, variance, logged(apart))
 
     def members(
         self, x: Matrix
     ) -> tuple[Float[np.ndarray, "members n outputs"], Float[np.ndarray, "members n outputs"]]:
         """What each says of f, mean and variance."""
+        keep_programs()
         with jax.enable_x64(True):
             parts = [moments(in_double_precision(member), x, key=jr.key(self.seed)) for member in self.networks]
             means, variances = (np.stack([np.asarray(each) for each in part]) for part in zip(*parts, strict=True))
@@ -70,10 +79,16 @@ class EnsemblePosterior(NamedTuple):
         with jax.enable_x64(True):
             networks = [in_double_precision(self.networks[i]) for i in order]
             draws = np.asarray(sample(networks, x, key=jr.key(seed), n_draws=n_draws))
-        mean = self.mean(x)
+        mean, variance = self.moments(x)
+        second = None if self.scale is None else (mean[:, 1::2], np.sqrt(variance[:, 1::2]))
+        mean = mean if second is None else mean[:, ::2]
         # the variance of M members about their own mean is short of its expectation by a share of 1/M
         stretch = np.sqrt(self.factor * len(order) / (len(order) - 1.0))
-        return (mean + stretch * (draws - mean))[rng.permutation(n_draws)]
+        draws = (mean + stretch * (draws - mean))[rng.permutation(n_draws)]
+        if second is None:
+            return draws
+        # of a scale that differs between rows alike, each row has its own
+        return side_by_side(draws, second[0] + second[1] * rng.standard_normal(draws.shape))
 
 
 class Remainder(NamedTuple):

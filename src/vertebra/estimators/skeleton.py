@@ -72,8 +72,8 @@ class SkeletonRegressor(Regressor, _Skeleton):
     widths : sequence of int, optional
         Of the layers below the top.
     likelihood : {"auto", "gaussian", "student_t", "heteroscedastic", "poisson", "negative_binomial", "counts"}
-        "auto": of an ensemble normal or heavy tails, as rows left out ask for; else "gaussian". "counts" is
-        "negative_binomial".
+        "auto": of an ensemble even noise, normal or with heavy tails, or "heteroscedastic", by f and by how far members
+        disagree, as rows left out ask for; else "gaussian". "counts" is "negative_binomial".
     n_steps : int, optional
         Of training; by default 2000, and of an ensemble 60 passes over the rows, but at
         least 2000 ("deep_ensemble": 5000; classes: 600) and at most 20000.

@@ -11,6 +11,7 @@ import numpy as np
 from vertebra.effects.ensemble import EnsemblePosterior
 from vertebra.effects.network_posterior import NetworkPosterior
 from vertebra.effects.posterior import Posterior
+from vertebra.effects.scale_law import N_SLOPES, ScaleLaw
 from vertebra.inference.conjugate import n_joint_features, with_blank_top
 from vertebra.machine import claims
 from vertebra.machine.claims import Arrays
@@ -87,7 +88,10 @@ def networks_from(value: object, arrays: Arrays, n_inputs: int, n_outputs: int) 
     widths = [claims.whole(width, "a width", 1) for width in claims.listed(value["widths"], "the widths")]
     joint = claims.flag(value["joint"], "joint")
     like = _network_in(value, widths, joint, n_inputs, arrays.size("network/0/"))
-    claims.demand(like.n_outputs == n_outputs, "the outputs of the networks", f"{n_outputs}", like.n_outputs)
+    # of averaged networks a law of their scale says the second of two outputs
+    has_law = kind == "ensemble" and "scale/slopes" in arrays
+    n_said = like.n_outputs * (2 if has_law else 1)
+    claims.demand(n_said == n_outputs, "the outputs of the networks", f"{n_outputs}", n_said)
     networks = tuple(_filled(like, arrays, f"network/{m}") for m in range(n_networks))
     if "built" in value and value["built"] != _built(networks[0]):
         raise ValueError(
@@ -97,7 +101,12 @@ def networks_from(value: object, arrays: Arrays, n_inputs: int, n_outputs: int) 
     about = seed, scheme, tuple(widths), _options(value)
     if kind == "network":
         return NetworkPosterior(networks[0], arrays.take("rows", None, n_inputs), *about)
-    return EnsemblePosterior(networks, arrays.take("factor", n_outputs, low=0.0), *about)
+    k = like.n_outputs
+    law = None
+    if has_law:
+        centre, variance = arrays.take("scale/centre", k), arrays.take("scale/variance", k, low=0.0)
+        law = ScaleLaw(centre, arrays.take("scale/slopes", k, N_SLOPES), variance)
+    return EnsemblePosterior(networks, arrays.take("factor", k, low=0.0), *about, scale=law)
 
 
 def _options(value: Record) -> Record:

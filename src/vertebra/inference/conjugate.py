@@ -18,6 +18,7 @@ from scipy.optimize import OptimizeResult, minimize_scalar
 
 from vertebra.likelihoods import Gaussian as GaussianLikelihood
 from vertebra.likelihoods import Likelihood
+from vertebra.machine.devices import placed
 from vertebra.machine.threads import Sums, added
 from vertebra.networks.covariances import Full
 from vertebra.networks.network import Network
@@ -78,7 +79,7 @@ def closed_form_of(
     `total` adds up over all of them what a function makes of some: of their x, y and weights.
     """
     function = network.parts[-1].function
-    prior_sd = float(jax.vmap(lambda prior: prior.sd(function.posterior.mean.shape[2]))(function.prior)[0])
+    prior_sd = float(_prior_sds(function.prior, function.posterior.mean.shape[2])[0])
     problems, n = _problems(network, total, prior_sd)
     log_scales = np.array([_best_log_scale(p, float(s)) for p, s in zip(problems, likelihood.log_scale, strict=True)])
     means, factors = zip(*(p.posterior(s) for p, s in zip(problems, log_scales, strict=True)), strict=True)
@@ -86,9 +87,9 @@ def closed_form_of(
 
     dtype = function.posterior.mean.dtype
     outputs, d = len(network.skeleton.outputs), function.posterior.mean.shape[1]
-    mean, factor = (jnp.asarray(np.stack(a), dtype).reshape(outputs, d, *a[0].shape) for a in (means, factors))
-    likelihood = eqx.tree_at(lambda l: l.log_scale, likelihood, jnp.asarray(log_scales, dtype))  # noqa: E741
-    return network.with_joint_top(jax.vmap(_gaussian)(mean, factor), Normal(prior_sd)), likelihood, evidence, n
+    mean, factor = (placed(np.stack(a).reshape(outputs, d, *a[0].shape), dtype) for a in (means, factors))
+    likelihood = eqx.tree_at(lambda l: l.log_scale, likelihood, placed(log_scales, dtype))  # noqa: E741
+    return _with_top(network, mean, factor, Normal(prior_sd)), likelihood, evidence, n
 
 
 def with_blank_top(network: Network) -> Network:
@@ -98,7 +99,7 @@ def with_blank_top(network: Network) -> Network:
     outputs, r = len(network.skeleton.outputs), n_joint_features(network)
     d = network.n_outputs // outputs
     mean, factor = jnp.zeros((outputs, d, r)), jnp.broadcast_to(jnp.eye(r), (outputs, d, r, r))
-    return network.with_joint_top(jax.vmap(_gaussian)(mean, factor), Normal(1.0))
+    return _with_top(network, mean, factor, Normal(1.0))
 
 
 class _Problem(NamedTuple):
@@ -162,6 +163,11 @@ def _problems(network: Network, total: Callable[[Callable], Sums], prior_sd: flo
 
 
 @eqx.filter_jit
+def _prior_sds(prior, r):
+    return jax.vmap(lambda prior: prior.sd(r))(prior)
+
+
+@eqx.filter_jit
 def _features(network, x):
     return network.top_features(x)
 
@@ -185,6 +191,11 @@ def _best_log_scale(problem: _Problem, start: float) -> float:
     limits = start - 7.0, start + 7.0
     result: OptimizeResult = minimize_scalar(lambda s: -problem.evidence(s), bounds=limits, method="bounded")
     return float(result.x)
+
+
+@eqx.filter_jit
+def _with_top(network, mean, factor, prior) -> Network:
+    return network.with_joint_top(jax.vmap(_gaussian)(mean, factor), prior)
 
 
 def _gaussian(mean, factor) -> Gaussian:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
@@ -15,7 +14,7 @@ from vertebra.inference.objective import minibatch_elbo, step_noise
 from vertebra.likelihoods import Likelihood
 from vertebra.machine.checks import check_count
 from vertebra.machine.devices import cut, padded
-from vertebra.networks.keys import fast
+from vertebra.networks.keys import fast, fast_split
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_working_precision
 from vertebra.networks.stack import pile
@@ -71,7 +70,7 @@ def sample(
     networks = as_networks(network)
     check_count(n_draws=n_draws)
     rows, n = padded(as_inputs(networks[0], x))
-    keys = jr.split(fast(key), n_draws)
+    keys = fast_split(key, n_draws)
     if len(networks) == 1:
         return cut(_sample(networks[0], rows, keys), n, axis=1)
     if len(networks) > n_draws:  # evenly among the draws of a chain, not its beginning
@@ -109,17 +108,23 @@ def moments(
     check_count(n_draws=n_draws)
     rows, n = padded(as_inputs(networks[0], x))
     is_exact = not any(stack.is_random for stack in networks[0].stacks[:-1]) and networks[0].has_top_moments
-    keys = jr.split(fast(key), 1 if is_exact else n_draws)
-    if len(networks) == 1:
-        means, variances = _moments(networks[0], rows, keys)
-    else:
-        means, variances = (each.reshape(-1, *each.shape[2:]) for each in _moments_of(pile(networks), rows, keys))
-    # Var f = E Var[f | below] + Var E[f | below]
-    return cut(jnp.mean(means, axis=0), n), cut(jnp.mean(variances, axis=0) + jnp.var(means, axis=0), n)
+    keys = fast_split(key, 1 if is_exact else n_draws)
+    is_one = len(networks) == 1
+    mean, variance = (_moments if is_one else _moments_of)(networks[0] if is_one else pile(networks), rows, keys)
+    return cut(mean, n), cut(variance, n)
 
 
 @eqx.filter_jit
 def _moments(network, x, keys):
+    return _together(*_draws_of(network, x, keys))
+
+
+def _together(means, variances):
+    # Var f = E Var[f | below] + Var E[f | below]
+    return jnp.mean(means, axis=0), jnp.mean(variances, axis=0) + jnp.var(means, axis=0)
+
+
+def _draws_of(network, x, keys):
     def one_draw(key):
         mean, variance = network.conditional(x.T, network.noise(key, x.shape[:1]))
         return mean.T, jnp.zeros_like(mean.T) if variance is None else variance.T
@@ -129,4 +134,5 @@ def _moments(network, x, keys):
 
 @eqx.filter_jit
 def _moments_of(members, x, keys):
-    return jax.lax.map(lambda member: _moments(member, x, keys), members)
+    each = jax.lax.map(lambda member: _draws_of(member, x, keys), members)
+    return _together(*(part.reshape(-1, *part.shape[2:]) for part in each))

@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 
-import jax.random as jr
 import numpy as np
 import optax
 from jaxtyping import ArrayLike, PRNGKeyArray
@@ -19,7 +18,8 @@ from vertebra.inference.training import Schedule
 from vertebra.likelihoods import Likelihood
 from vertebra.machine.checkpoint import Checkpoint
 from vertebra.machine.devices import everywhere
-from vertebra.networks.keys import fast
+from vertebra.machine.programs import keep_programs
+from vertebra.networks.keys import fast_split
 from vertebra.networks.network import Network
 from vertebra.tables.parquet import ahead
 from vertebra.tables.windows import Windows
@@ -80,10 +80,11 @@ def _fit_rows(
     callback: Callback | None,
     checkpoint: str | os.PathLike[str] | None,
 ) -> Fitted:
+    keep_programs()
     networks = as_networks(network)
     settings.check(len(networks))
     x, y, weight = (np.asarray(each) for each in as_rows(networks[0], likelihood, *given))
-    keys = jr.split(fast(key), 1 + len(networks))
+    keys = fast_split(key, 1 + len(networks))
     likelihood = likelihood.init(y[weight.any(axis=1)])
     folds, batch_size = settings.folds, settings.batch_size
     rows, scored = arrange(
@@ -96,9 +97,10 @@ def _fit_rows(
     fold = np.asarray(rows.fold)[: len(x)]
 
     def exactly(network, noise, held):
-        seen = fold != held
-        own, noise, evidence = closed_form(network, noise, x[seen], y[seen], weight[seen])
-        return own, noise, evidence / np.count_nonzero(weight[seen].any(axis=1))
+        # all rows, so that every fold has the same program
+        seen = np.where((fold != held)[:, None], weight, 0.0)
+        own, noise, evidence = closed_form(network, noise, x, y, seen)
+        return own, noise, evidence / np.count_nonzero(seen.any(axis=1))
 
     fitted = run.outcome(state, scored, fold, exactly)
     if kept is not None:
@@ -157,12 +159,13 @@ def _fit_windows(
     callback: Callback | None,
     checkpoint: Checkpoint | None,
 ) -> Fitted:
+    keep_programs()
     networks = as_networks(network)
     settings.check(len(networks))
     given = as_rows(networks[0], likelihood, windows.x, windows.y, windows.weight)
     x, y, weight = (np.asarray(each) for each in given)
     likelihood = likelihood.init(y[weight.any(axis=1)])
-    keys = jr.split(fast(key), 1 + len(networks))
+    keys = fast_split(key, 1 + len(networks))
     folds, batch_size = settings.folds, settings.batch_size
     fold = windows.folds(folds) if folds else np.zeros(len(x), dtype=int)
     scored = streamed(x, y, weight, fold, n_train=windows.n_rows, total=windows.total)

@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from vertebra.machine.devices import by_rows, pad, padded_size
+from vertebra.machine.devices import by_rows, pad, padded_size, placed
 
 # Rows that a score is of: a round number, so that scoring costs little beside a round of steps.
 MAX_SCORE_ROWS = 1024
@@ -124,10 +124,10 @@ def arrange(
         x=pad(x, size, repeat=True),
         y=pad(y, size, repeat=True),
         weight=pad(weight, size),
-        fold=jnp.asarray(fold, dtype=jnp.int32),
+        fold=placed(fold, jnp.int32),
         order=pad(train, size, jnp.int32),
-        strides=jnp.asarray(strides, dtype=jnp.int32),
-        shifts=jnp.asarray(rng.integers(len(train), size=N_ORDERS), dtype=jnp.int32),
+        strides=placed(strides, jnp.int32),
+        shifts=placed(rng.integers(len(train), size=N_ORDERS), jnp.int32),
     )
     return rows, _scored(
         x, y, weight, scored, min(size, MAX_SCORE_ROWS), len(train), float(weight.sum(dtype=np.float64))
@@ -149,13 +149,19 @@ def streamed(
 
 
 def _scored(x, y, weight, parts: list[np.ndarray], size: int, n_train: int, total: float) -> Scored:
-    take = lambda array, repeat: jnp.stack([pad(array[part], size, repeat=repeat) for part in parts])  # noqa: E731
+    def take(array: np.ndarray, repeat: bool) -> Array:
+        each = np.zeros((len(parts), size, *array.shape[1:]), array.dtype)
+        for own, part in zip(each, parts, strict=True):
+            own[: len(part)] = array[part]
+            own[len(part) :] = array[part[0]] if repeat and len(part) else 0
+        return placed(each, jnp.result_type(float))
+
     return Scored(
         x=take(x, repeat=True),
         y=take(y, repeat=True),
         weight=take(weight, repeat=False),
-        n_train=jnp.asarray(n_train, dtype=jnp.int32),
-        total=jnp.asarray(total, dtype=jnp.result_type(float)),
+        n_train=placed(n_train, jnp.int32),
+        total=placed(total, jnp.result_type(float)),
     )
 
 

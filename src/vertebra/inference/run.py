@@ -32,7 +32,7 @@ from vertebra.inference.training import (
 from vertebra.likelihoods import Likelihood
 from vertebra.machine import cluster
 from vertebra.machine.checkpoint import Checkpoint, Entry
-from vertebra.machine.devices import apart, everywhere, home, is_key, mesh_for
+from vertebra.machine.devices import apart, everywhere, home, is_key, mesh_for, placed
 from vertebra.networks.network import Network
 from vertebra.networks.parameters import in_working_precision, trainable
 from vertebra.networks.stack import pile
@@ -67,9 +67,9 @@ class Run:
                 "below it, the Gaussian likelihood and no `kl_weight`: use None to have the closed form where there is "
                 "one."
             )
-        self.held = jnp.arange(len(networks), dtype=jnp.int32) % max(settings.folds, 1)
+        self.held = placed(np.arange(len(networks)) % max(settings.folds, 1), jnp.int32)
         mesh, self.shared = mesh_for(len(networks), batch_size)
-        whole = lambda number: jnp.asarray(number, jnp.int32)  # noqa: E731
+        whole = lambda number: placed(number, jnp.int32)  # noqa: E731
         self.plan = Plan(
             n_steps=whole(settings.n_steps),
             n_rounds=whole(-(-settings.n_steps // settings.steps_per_round)),
@@ -171,7 +171,7 @@ class Run:
             data = data_of(until - 1)
             # XLA shares the work out among the cores: threads of LAPACK's own would fight it for them.
             with blas.limit(limits=1, user_api="blas"), cluster.together(f"training, round {until}"):
-                state = advance(plan, state, rest, data, jnp.asarray(until, jnp.int32))
+                state = advance(plan, state, rest, data, placed(until, jnp.int32))
                 jax.block_until_ready(state)
             self.state = state
             if kept is not None and cluster.is_first() and kept.is_due:
@@ -192,7 +192,7 @@ class Run:
 
     def outcome(self, state: State, scored: Scored, fold: Int[np.ndarray, " n"], exactly: ClosedForm) -> Fitted:
         """The best state of every restart, its last layer in closed form where there is one, and the best of all."""
-        settings, held, n = self.settings, self.held, len(self.networks)
+        settings, held, n = self.settings, np.asarray(self.held), len(self.networks)
         outcomes, rests = (_members(state, n), _members(self.rest, n)) if self.plan.stacked else ([state], [self.rest])
         scores = [float(outcome.best_score) for outcome in outcomes]
         _check_outcome(scores, outcomes, settings)
@@ -268,7 +268,15 @@ def _like(leaf: Array, array: np.ndarray) -> Array:
 
 def _members(tree: Tree, n: int) -> list[Tree]:
     """The trees that were piled up into one."""
-    return [jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i in range(n)]
+    # on the host: each of them would be a program
+    leaves, shape = jax.tree.flatten(tree)
+    hosted = [np.asarray(jr.key_data(leaf) if is_key(leaf) else leaf) for leaf in leaves]
+
+    def part(leaf: Array, whole: np.ndarray, i: int) -> Array:
+        return jr.wrap_key_data(placed(whole[i]), impl=jr.key_impl(leaf)) if is_key(leaf) else placed(whole[i])
+
+    each = [[part(leaf, whole, i) for leaf, whole in zip(leaves, hosted, strict=True)] for i in range(n)]
+    return [jax.tree.unflatten(shape, own) for own in each]
 
 
 def _check_outcome(scores: list[float], outcomes: list[State], settings: Settings) -> None:

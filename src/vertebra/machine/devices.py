@@ -15,7 +15,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
-from jaxtyping import Array, PyTree
+from jaxtyping import Array, ArrayLike, PyTree
 
 # Fewer rows of a minibatch on a device are not worth the exchange of gradients.
 ROWS_PER_DEVICE = 256
@@ -57,7 +57,7 @@ def home(tree: PyTree, mesh: Mesh | None) -> PyTree:
     if mesh is None:
         return tree
     arrays, rest = eqx.partition(tree, lambda leaf: eqx.is_array(leaf) and not is_key(leaf))
-    return eqx.combine(jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), arrays), rest)
+    return eqx.combine(jax.tree.map(lambda leaf: placed(np.asarray(leaf)), arrays), rest)
 
 
 def is_key(leaf: Array) -> bool:
@@ -97,6 +97,17 @@ def from_parts(part: np.ndarray, mesh: Mesh | None, axis: int) -> np.ndarray | A
     return jax.make_array_from_process_local_data(sharding, part)
 
 
+def placed(array: ArrayLike, dtype: DTypeLike | None = None) -> Array:
+    """The array on the device, by default of the type that JAX has for its own: a copy, which compiles nothing.
+
+    `jnp.asarray` is a program for every shape: tens of them in a fit, each of which takes a GPU longer than a step.
+    """
+    if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(array)):
+        return jnp.asarray(array, dtype)
+    kind = None if dtype is None else np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+    return jax.device_put(np.array(array, dtype=kind))
+
+
 def padded_size(n: int) -> int:
     """n rounded up to three leading binary digits, and to at least 64: few sizes, so few compilations."""
     unit = max(1 << max(n.bit_length() - 3, 0), 16)
@@ -118,7 +129,7 @@ def pad(array: np.ndarray, size: int, dtype: DTypeLike = float, *, repeat: bool 
     rows = buffer[start : start + n_bytes].view(kind).reshape(shape)
     rows[: len(array)] = array
     rows[len(array) :] = array[0] if repeat and len(array) else 0
-    return jnp.asarray(rows)
+    return jax.device_put(rows)
 
 
 def padded(x: np.ndarray | Array) -> tuple[Array, int]:

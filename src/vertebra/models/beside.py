@@ -184,7 +184,7 @@ def added(
     fitted = train(settings, shape, *given, n_steps=None, usual=usual)
     if control.ended is not None:
         return None
-    networks, said = ensemble_of(fitted, shape, settings.seed, x, y, weight, usual=usual)
+    networks, said, _ = ensemble_of(fitted, shape, settings.seed, x, y, weight, usual=usual)
     mean, variance = (part[some] for part in terms.found.left_out)
     for judged, ours in _judged(terms, some):
         at = mean[judged] if ours is None else ours, variance[judged]

@@ -3,13 +3,13 @@
 Networks that fit their rows to the last digit know no noise: it is read off what each said of rows it left out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import OptimizeResult, minimize_scalar
-from scipy.special import digamma, logsumexp, polygamma
+from scipy.special import digamma, logsumexp, ndtr, polygamma, stdtr
 
 from vertebra.likelihoods import Gaussian, Likelihood, StudentT
 from vertebra.likelihoods.densities import IN_NUMPY, normal_log_prob, student_log_prob
@@ -38,6 +38,9 @@ WARMTH, LEAST_PROBABILITY = (0.02, 3.0), 1e-12
 # The noise is no smaller than this share (a round number) of the usual distance of a row left out: densities stay
 # finite where an ensemble meets a row that stands there twice.
 LEAST_NOISE = 0.05
+# Intervals of this level are to hold as many rows left out: those that are stated by default. Where they do not, the
+# noise is widened, by at most a factor 5, which takes any law that is tried beyond that level.
+LEVEL, WIDEST = 0.95, float(np.log(5.0))
 
 
 class LeftOut(NamedTuple):
@@ -62,10 +65,28 @@ def left_out(
         )
     share = unseen / n_spoke
     mean = np.einsum("mn,mnk->nk", share, means)
-    apart = np.einsum("mn,mnk->nk", share, (means - mean) ** 2) * (n_spoke / (n_spoke - 1.0))[:, None]
+    apart = _apart(means, unseen)
     within = np.einsum("mn,mnk->nk", share, variances)
     apart = _smoothed(apart, n_spoke)
     return LeftOut(mean, within + apart, (1.0 / n_spoke - 1.0 / len(means))[:, None] * apart)
+
+
+def _apart(means: Float[np.ndarray, "members n k"], unseen: Bool[np.ndarray, "members n"]) -> Float[np.ndarray, "n k"]:
+    """The variance among the members that have not seen a row."""
+    n_spoke = unseen.sum(axis=0)
+    share = unseen / n_spoke
+    mean = np.einsum("mn,mnk->nk", share, means)
+    return np.einsum("mn,mnk->nk", share, (means - mean) ** 2) * (n_spoke / (n_spoke - 1.0))[:, None]
+
+
+def log_disagreement(
+    means: Float[np.ndarray, "members n k"], unseen: Bool[np.ndarray, "members n"]
+) -> Float[np.ndarray, "n k"]:
+    """E[log s² | apart] of each row, s² what many members who had not seen it would disagree by, as `_smoothed` has it.
+
+    What goes by log s² in the whole ensemble goes by this in rows left out: with the same slope, from the same middle.
+    """
+    return np.add(*_shrunk(_apart(means, unseen), unseen.sum(axis=0))[:2])
 
 
 def _smoothed(apart: Float[np.ndarray, "n k"], n_spoke) -> Float[np.ndarray, "n k"]:
@@ -74,6 +95,12 @@ def _smoothed(apart: Float[np.ndarray, "n k"], n_spoke) -> Float[np.ndarray, "n 
     Few members' disagreement is mostly chance: taken as it stands, it would seem to say nothing about how far off they
     are. The less it varies over the rows beyond what chance does, the nearer this is to one value for all of them.
     """
+    middle, beyond, left = _shrunk(apart, n_spoke)
+    return np.exp(middle + beyond + 0.5 * left)
+
+
+def _shrunk(apart: Float[np.ndarray, "n k"], n_spoke):
+    """The mean of log s², how far a row's is expected from it, and the variance that is left."""
     half = 0.5 * (n_spoke - 1.0)[:, None]
     # of log χ²_r/r: its mean, and its variance
     shift, chance = digamma(half) - np.log(half), polygamma(1, half)
@@ -81,7 +108,7 @@ def _smoothed(apart: Float[np.ndarray, "n k"], n_spoke) -> Float[np.ndarray, "n 
     middle = np.mean(seen, axis=0)
     spread = np.maximum(np.var(seen, axis=0) - np.mean(chance, axis=0), 0.0)
     believed = spread / (spread + chance)
-    return np.exp(middle + believed * (seen - middle) + 0.5 * believed * chance)
+    return middle, believed * (seen - middle), believed * chance
 
 
 def doubt(said: LeftOut, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]) -> Float[np.ndarray, " k"]:
@@ -147,6 +174,20 @@ def doubt_by_density(
     return np.full(mean.shape[1], min((0.0, 0.5 * DOUBT, DOUBT), key=loss))
 
 
+def widened(inside: Callable[[float], float], log_scale: float) -> float:
+    """The log scale, or the next larger one at which rows left out lie in their intervals as often as is said.
+
+    `inside` gives the share of them that do. Not narrowed: it is by few rows that intervals would seem too wide.
+    """
+    if inside(log_scale) >= LEVEL:
+        return log_scale
+    low, high = log_scale, log_scale + WIDEST
+    while high - low > 1e-3:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if inside(middle) >= LEVEL else (middle, high)
+    return high
+
+
 def _class_loss(
     f: Float[np.ndarray, "n latent"], y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"]
 ) -> float:
@@ -163,7 +204,17 @@ def noise(
     *,
     kinds: Sequence[str] = ("gaussian", "student_t"),
 ) -> Likelihood:
-    """The noise that makes rows left out most likely, with tails of one of the kinds."""
+    """The noise that makes rows left out most likely, with tails of one of the kinds.
+
+    Heavy tails are widened where their intervals hold fewer rows than they say.
+    """
+    return likeliest(said, y, weight, kinds=kinds)[0]
+
+
+def likeliest(
+    said: LeftOut, y: Float[np.ndarray, "n k"], weight: Float[np.ndarray, " n"], *, kinds: Sequence[str]
+) -> tuple[Likelihood, float]:
+    """The same, and the log density of the rows looked at."""
     rows = np.random.default_rng(0).permutation(len(y))[:MOST_ROWS]
     problems = [
         _Problem((y - said.mean)[rows, k], (said.variance + said.fewer)[rows, k], weight[rows])
@@ -179,8 +230,8 @@ def noise(
             best = (gained, degrees, [scale for _, scale in found])
     if best is None:
         raise ValueError(f"`kinds` must hold gaussian or student_t, got {list(kinds)!r}.")
-    _, degrees, scales = best
-    return Gaussian(np.array(scales)) if degrees is None else StudentT(np.array(scales), degrees)
+    density, degrees, scales = best
+    return (Gaussian(np.array(scales)) if degrees is None else StudentT(np.array(scales), degrees)), density
 
 
 class _Problem(NamedTuple):
@@ -200,7 +251,18 @@ class _Problem(NamedTuple):
         scale = lambda t: float(np.hypot(np.exp(t), LEAST_NOISE * usual))  # noqa: E731
         found = minimize_scalar(lambda t: -self.density(scale(t), degrees), bounds=limits, method="bounded")
         best = cast(OptimizeResult, found)
-        return -float(best.fun), scale(best.x)
+        at = scale(best.x)
+        if degrees is not None:  # of normal noise the mean square is right, and its sd would not be that of y
+            at = float(np.exp(widened(lambda t: self.inside(np.exp(t), degrees), np.log(at))))
+        return self.density(at, degrees), at
+
+    def inside(self, scale: float, degrees: float | None) -> float:
+        """The share of rows in their central intervals."""
+        if degrees is None:
+            rank = ndtr(np.abs(self.away) / np.sqrt(self.variance + scale**2))
+        else:
+            rank = SHARES @ stdtr(degrees, (np.abs(self.away) - NODES[:, None] * np.sqrt(self.variance)) / scale)
+        return float(np.average(rank <= 0.5 * (1.0 + LEVEL), weights=self.weight))
 
     def density(self, scale: float, degrees: float | None) -> float:
         if degrees is None:

@@ -1,8 +1,10 @@
 """Networks of a fit: what each scheme is built with, how long it is trained, and what to think of the training."""
 
 import os
+from functools import partial
 from typing import NamedTuple, NotRequired, TypedDict
 
+import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
@@ -13,7 +15,8 @@ from vertebra.inference.outcome import Fitted, Progress
 from vertebra.inference.run import Callback
 from vertebra.likelihoods import Likelihood
 from vertebra.machine.control import Control
-from vertebra.models.calibration import LeftOut, chosen, doubt, doubt_by_density, left_out
+from vertebra.machine.programs import keep_programs
+from vertebra.models.calibration import LeftOut, chosen, doubt, doubt_by_density, left_out, log_disagreement
 from vertebra.models.findings import Finding, Kind, Severity, notes
 from vertebra.models.settings import Settings
 from vertebra.networks import schemes
@@ -123,6 +126,7 @@ def train(
     usual: Usual | None = None,
 ) -> Fitted:
     """Networks trained side by side, watched; with folds, where the scheme has some, as far as there are rows."""
+    keep_programs()
     usual, key = usual or SCHEMES[shape.scheme], jr.key(settings.seed)
     folds = min(usual.get("folds", 0), len(x))
 
@@ -141,7 +145,7 @@ def train(
         passes = N_PASSES * (len(x) if stream is None else stream.n_rows) // BATCH_SIZE
         fewest = usual.get("fewest", (FEWEST_STEPS, FEWEST_STEPS))[int(likelihood.has_classes)]
         n_steps = min(max(passes, fewest), MOST_STEPS) if folds else N_STEPS
-    networks = [network_of(k, i) for i, k in enumerate(jr.split(jr.fold_in(key, 1), usual["n_restarts"]))]
+    networks = [network_of(k, i) for i, k in enumerate(_keys(key, usual["n_restarts"]))]
     shared = _Shared(
         key=key,
         n_steps=n_steps,
@@ -167,10 +171,16 @@ def train(
     )
 
 
+@partial(jax.jit, static_argnums=1)
+def _keys(key: PRNGKeyArray, n: int) -> tuple[PRNGKeyArray, ...]:
+    """One for each member, by one program."""
+    return tuple(jr.split(jr.fold_in(key, 1), n))
+
+
 def ensemble_of(
     fitted: Fitted, shape: Shape, seed: int, x, y, weight, *, usual: Usual | None = None
-) -> tuple[EnsemblePosterior, LeftOut]:
-    """The networks as an ensemble, and what is said of every row by those that had not seen it."""
+) -> tuple[EnsemblePosterior, LeftOut, Float[np.ndarray, "n k"]]:
+    """The networks as an ensemble, what those say of every row that had not seen it, and their log disagreement."""
     usual, unseen = usual or SCHEMES[shape.scheme], np.stack(fitted.unseen)
     everyone = EnsemblePosterior(
         fitted.networks, np.ones(fitted.networks[0].n_outputs), seed, shape.scheme, shape.widths, usual["options"]
@@ -187,7 +197,8 @@ def ensemble_of(
     if factor is None:
         factor = doubt(said, y, weight)
     ensemble = everyone._replace(networks=networks, factor=factor)
-    return ensemble, said._replace(variance=factor * said.variance)
+    log_apart = log_disagreement(warmth * means[kept], unseen[kept])
+    return ensemble, said._replace(variance=factor * said.variance), log_apart
 
 
 def training(fitted: Fitted) -> list[Finding]:

@@ -6,7 +6,6 @@ from vertebra.effects.network_posterior import NetworkPosterior
 from vertebra.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from vertebra.likelihoods.predictive import Predictive
 from vertebra.machine.threads import threads
-from vertebra.models.calibration import noise
 from vertebra.models.conclusion import Outcome, conclude
 from vertebra.models.diagnostics import cut_short
 from vertebra.models.findings import Kind, notes
@@ -16,6 +15,7 @@ from vertebra.models.reading import MOST_CODES, Read, Targets, encoded, read_cla
 from vertebra.models.rows import marginal_rows, rows_together
 from vertebra.models.scores import Method
 from vertebra.models.settings import Settings, noise_named
+from vertebra.models.uneven import noise_of
 from vertebra.networks.embeddings import embedded
 from vertebra.networks.skeleton import Skeleton, chain
 from vertebra.tables.schema import TableLike, ValuesLike
@@ -68,20 +68,22 @@ def _fit(settings: Settings, read: Read, targets: Targets, likelihood: Likelihoo
         posterior = NetworkPosterior(fitted.network, marginal_rows(x, rows.weight), *about, near)
         outcome = Outcome(posterior, fitted.likelihood, coded.encoding, rows, findings, ended=control.ended)
         return conclude(settings, read, outcome)
-    posterior, said = ensemble_of(fitted, shape, seed, x, y, rows.weight)
-    asked, n_kept = settings.likelihood, len(posterior.networks)
+    posterior, said, log_apart = ensemble_of(fitted, shape, seed, x, y, rows.weight)
+    left_out = Predictive(likelihood, said.mean, said.variance + said.fewer)
+    n_kept = len(posterior.networks)
     words = f"{n_kept} networks are averaged; their logits are scaled by rows they had not seen."
     if not likelihood.has_classes:
-        likelihood = noise(said, y, rows.weight, kinds=("gaussian", "student_t") if asked == "auto" else (asked,))
+        left_out, law = noise_of(said, log_apart, y, rows.weight, likelihood=settings.likelihood)
+        posterior = posterior._replace(scale=law)
         words = f"{n_kept} networks are averaged; the noise is from rows they had not seen."
     findings += notes(Kind.FITTING, [words])
     outcome = Outcome(
         posterior,
-        likelihood,
+        left_out.likelihood,
         coded.encoding,
         rows,
         findings,
-        left_out=Predictive(likelihood, said.mean, said.variance + said.fewer),
+        left_out=left_out,
         method=Method.FOLD_LEFT_OUT,
         ended=control.ended,
     )

@@ -8,12 +8,14 @@ for secrets.
 """
 
 import math
+from functools import partial
 
+import jax
 import jax.extend.random as jer
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray, UInt32
+from jaxtyping import Array, Key, PRNGKeyArray, UInt32
 
 _GOLDEN = np.uint32(0x9E3779B9)
 
@@ -22,8 +24,19 @@ def fast(key: PRNGKeyArray) -> PRNGKeyArray:
     """The same randomness from the fast generator; a key that is fast already is handed through."""
     if jr.key_impl(key) is HASH or jr.key_impl(key) == HASH:
         return key
+    return _hashed(key)
+
+
+@jax.jit
+def _hashed(key: PRNGKeyArray) -> PRNGKeyArray:
     words = jr.key_data(key).ravel()
     return jr.wrap_key_data(_fold(words[:2], words[-1]), impl=HASH)
+
+
+@partial(jax.jit, static_argnums=1)
+def fast_split(key: PRNGKeyArray, n: int) -> Key[Array, " n"]:
+    """n keys from the fast generator, as one program."""
+    return jr.split(fast(key), n)
 
 
 def _mix(x: UInt32[Array, "*shape"], between: UInt32[Array, ""] | np.uint32 = _GOLDEN) -> UInt32[Array, "*shape"]:

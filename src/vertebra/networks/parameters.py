@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, PyTree
+
+from vertebra.machine.devices import placed
 
 T = TypeVar("T")
 if TYPE_CHECKING:
@@ -63,12 +66,18 @@ def is_traced(*values: object) -> bool:
 
 def in_working_precision(array: ArrayLike) -> Array:
     """The array on the device, in the working precision: float32, or float64 where JAX has it switched on."""
-    return jnp.asarray(array, dtype=jnp.result_type(float))
+    return placed(array, jnp.result_type(float))
 
 
 def in_double_precision(tree: PyTree) -> PyTree:
     """The same with its real arrays in double precision; to be called where JAX has it switched on."""
-    return jax.tree.map(lambda leaf: leaf.astype(jnp.float64) if eqx.is_inexact_array(leaf) else leaf, tree)
+
+    def doubled(leaf: Array) -> Array:
+        if not eqx.is_inexact_array(leaf):
+            return leaf
+        return leaf.astype(jnp.float64) if is_traced(leaf) else placed(np.asarray(leaf), jnp.float64)
+
+    return jax.tree.map(doubled, tree)
 
 
 def trainable(tree: PyTree) -> PyTree:

@@ -14,6 +14,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from vertebra.machine.devices import placed
 from vertebra.networks.blocks import FeatureBlock, FunctionBlock
 from vertebra.networks.divergence import kl_is_exact
 from vertebra.networks.features import product
@@ -375,6 +376,6 @@ def pile(trees: Sequence[Tree]) -> Tree:
     def together(*leaves):
         if is_traced(*leaves):
             return jnp.stack(leaves)
-        return jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves]))
+        return placed(np.stack([np.asarray(leaf) for leaf in leaves]))
 
     return jax.tree.map(together, *trees)
