@@ -24,10 +24,10 @@ STOREYS = {
     " working_responses predictive",
     "inference": "objective conjugate rows training arguments curvature density laplace draws settings outcome run"
     " fitting",
-    "terms": "term polynomials families curve functions ascent evidence dependence sums structure model sandwich"
-    " chi_squares sizes level_scores score_test triples choice jumps search linear copula joint sum_of_terms components"
-    " splits block shapes latents shaped_latents roughness chosen revision all_rows overconfidence together substitutes"
-    " additive group_lasso",
+    "terms": "term polynomials families curve functions columns ascent evidence dependence sums structure model"
+    " sandwich chi_squares sizes level_scores score_test triples choice jumps search linear copula joint sum_of_terms"
+    " components splits block shapes latents shaped_latents roughness chosen revision all_rows overconfidence together"
+    " substitutes additive group_lasso",
     "effects": "words notebook grid effect pieces regression members decomposition made_of scale_law ensemble posterior"
     " network_posterior",
     "models": "settings capacity transform target rows conformal reading searched scores findings near_copies left_over"

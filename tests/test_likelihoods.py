@@ -372,3 +372,13 @@ def test_predictions_over_several_latents_take_them_as_independent(n_classes):
     # Paired at random, 100 points were 0.004 to 0.007 off at the root of the mean square; the Monte Carlo error of what
     # is taken for exact is below 0.001.
     assert np.sqrt(np.mean((said - exact) ** 2)) < 0.003
+
+
+def test_probabilities_of_many_classes_are_the_mean_of_softmax_whatever_rows_are_worked_on_at_once():
+    rng, n_classes = np.random.default_rng(0), 9
+    f, variance = rng.standard_normal((1500, n_classes)), rng.uniform(0.0, 2.0, (1500, n_classes))
+    predictive = Predictive(vb.Categorical(n_classes), f, variance)
+    naive = softmax(predictive.points(), axis=2).mean(axis=0)
+    # rounding of sums over nine classes and 128 points
+    np.testing.assert_allclose(predictive.probabilities(), naive, rtol=1e-12)
+    assert predictive._replace(f_mean=f[:0], f_variance=variance[:0]).probabilities().shape == (0, n_classes)

@@ -9,9 +9,10 @@ from vertebra.datasets import FUNCTIONS, synthetic
 from vertebra.terms import score_test, sums
 from vertebra.terms import search as room
 from vertebra.terms.chi_squares import chi_square_tail
+from vertebra.terms.columns import columns
 from vertebra.terms.evidence import Block, Evidence, basis_of
 from vertebra.terms.families import Family
-from vertebra.terms.functions import NEVER_SEEN, SEEN, columns, system_of
+from vertebra.terms.functions import NEVER_SEEN, SEEN, system_of
 from vertebra.terms.model import ROWS_PER_COLUMN, fit_basis, grown, model_of, most_columns
 from vertebra.terms.score_test import (
     TEST_DEGREE,

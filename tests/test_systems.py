@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import gamma, kv
 
 from vertebra.terms import families, functions
+from vertebra.terms.columns import columns
 from vertebra.terms.families import Family
 from vertebra.terms.functions import (
     CONSTANT,
@@ -14,7 +15,6 @@ from vertebra.terms.functions import (
     SEEN,
     USUAL_DECAY,
     _coordinate,
-    columns,
     products,
     system_of,
     usual_families,

@@ -2,7 +2,8 @@ import itertools
 
 import numpy as np
 
-from vertebra.terms.functions import SEEN, columns, system_of
+from vertebra.terms.columns import columns
+from vertebra.terms.functions import SEEN, system_of
 from vertebra.terms.model import model_of
 from vertebra.terms.score_test import TEST_DEGREE
 from vertebra.terms.search import FALSE_HIGHER, search

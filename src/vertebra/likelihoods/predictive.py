@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import expit, logsumexp, ndtri, softmax
+from scipy.special import expit, logsumexp, ndtri
 
-from vertebra.likelihoods.densities import IN_NUMPY, normal_log_prob
+from vertebra.likelihoods.densities import IN_NUMPY, normal_log_prob, softmax_in_place
 from vertebra.likelihoods.quadrature import normal_points
 from vertebra.likelihoods.quantiles import quantile
 
@@ -108,10 +108,16 @@ class Predictive(NamedTuple):
 
     def probabilities(self) -> Float[np.ndarray, "n classes"]:
         """P(class) of each row, the uncertainty of f averaged over."""
-        f = self.points()
-        p = expit(f).mean(axis=0) if self.f_mean.shape[1] == 1 else softmax(f, axis=2).mean(axis=0)
+        # as many rows as three latents' points fit into the cache with
+        size = max(3 * CHUNK // max(self.f_mean.shape[1], 3), 1)
+        p = np.concatenate([part._shares() for part in self._chunks(size)])
         p = np.concatenate([1.0 - p, p], axis=1) if p.shape[1] == 1 else p
         return p / p.sum(axis=1, keepdims=True)
+
+    def _shares(self) -> Float[np.ndarray, "n latent"]:
+        """Of every latent function, the mean over f of the sigmoid, or of softmax."""
+        f = self.points()
+        return expit(f).mean(axis=0) if f.shape[2] == 1 else softmax_in_place(f).mean(axis=0)
 
     def points(self, rows: slice = slice(None)) -> Float[np.ndarray, "points n latent"]:
         """Equally likely values of f, latent functions independent."""
@@ -120,8 +126,8 @@ class Predictive(NamedTuple):
         f = self.f_mean[rows][None] + np.sqrt(self.f_variance[rows])[None] * standard[:, None, :]
         return self.likelihood.held(f)
 
-    def _chunks(self) -> Iterator["Predictive"]:
-        for mean, variance in zip(_chunked(self.f_mean), _chunked(self.f_variance), strict=True):
+    def _chunks(self, size: int = CHUNK) -> Iterator["Predictive"]:
+        for mean, variance in zip(_chunked(self.f_mean, size), _chunked(self.f_variance, size), strict=True):
             yield Predictive(self.likelihood, mean, variance)
 
     def _over_f(self, ask: Callable[[np.ndarray], np.ndarray]) -> Float[np.ndarray, "n k"]:
@@ -129,6 +135,6 @@ class Predictive(NamedTuple):
         return np.concatenate([ask(part.points()) for part in self._chunks()])
 
 
-def _chunked(rows: np.ndarray) -> Iterator[np.ndarray]:
-    """Rows, `CHUNK` at a time; of none one empty piece."""
-    return (rows[start : start + CHUNK] for start in range(0, max(len(rows), 1), CHUNK))
+def _chunked(rows: np.ndarray, size: int = CHUNK) -> Iterator[np.ndarray]:
+    """So many rows at a time; of none one empty piece."""
+    return (rows[start : start + size] for start in range(0, max(len(rows), 1), size))

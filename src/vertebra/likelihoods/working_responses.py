@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, softmax
+from scipy.special import expit
 
 from vertebra.likelihoods.continuous import Gaussian, HeteroscedasticGaussian, StudentT
 from vertebra.likelihoods.densities import (
@@ -20,6 +20,7 @@ from vertebra.likelihoods.densities import (
     log_scale_link,
     negative_binomial_log_prob,
     poisson_log_prob,
+    softmax_in_place,
     student_log_prob,
 )
 from vertebra.likelihoods.discrete import Bernoulli, Categorical, NegativeBinomial, Poisson
@@ -137,7 +138,7 @@ class Classes:
         p, information = 0.0, 0.0
         for node, share in zip(*_rule(f.shape[1]), strict=True):
             at = f + np.sqrt(variance) * node
-            each = expit(at) if self.n_classes == 2 else softmax(at, axis=1)
+            each = expit(at) if self.n_classes == 2 else softmax_in_place(at)
             p, information = p + share * each, information + share * each * (1.0 - each)
         z, w = bounded(f, self.hits - p, information)
         return [Response(z[:, k], w[:, k] * self.weight, 1.0) for k in range(z.shape[1])]

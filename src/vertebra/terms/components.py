@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from vertebra.terms.columns import columns
 from vertebra.terms.evidence import root_of
-from vertebra.terms.functions import columns
 from vertebra.terms.joint import Joint, below, raised
 from vertebra.terms.linear import Values, Weights
 from vertebra.terms.sum_of_terms import SumOfTerms
@@ -139,11 +139,13 @@ class Components(NamedTuple):
         """How far means over so many rows are from those over all there could be, for f at its posterior mean."""
         step = -(-len(x) // MOST_ROWS)
         x, share = x[::step], weight[::step] / weight[::step].sum()
-        at = {term: self.at(term, [x[:, i] for i in term]) for term in self.terms.basis.terms}
+        terms = self.terms.basis.terms
+        # a of every output, of which each term has its own
+        a = raised(self.terms.basis, self.joint.lower, np.stack(self.terms.means, axis=1))
+        said = [self.at(term, [x[:, i] for i in term]) @ a[self._own(term)] for term in terms]
         found = []
         for k in range(self.terms.n_outputs):
-            parts = [at[term] @ self.weights(term, k).mean for term in self.terms.basis.terms]
-            parts = np.array(parts).reshape(len(at), len(x))
+            parts = np.array([each[:, k] for each in said]).reshape(len(terms), len(x))
             f = parts.sum(axis=0) - parts.sum(axis=0) @ share
             size = np.maximum(parts**2 @ share, 1e-300)
             each = np.concatenate([parts**2 / size[:, None], parts * f])

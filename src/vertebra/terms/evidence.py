@@ -18,8 +18,9 @@ from jaxtyping import Float, Int
 
 from vertebra.machine.later import later
 from vertebra.terms.ascent import Near, highest
+from vertebra.terms.columns import columns_of_each
 from vertebra.terms.families import MOST_LOCAL, Family
-from vertebra.terms.functions import Families, System, Values, columns, products, usual_families
+from vertebra.terms.functions import Families, System, Values, products, usual_families
 from vertebra.terms.term import Term
 
 lapack = later("scipy.linalg.lapack")
@@ -71,7 +72,7 @@ class Block(NamedTuple):
 
 def columns_of(blocks: Sequence[Block], values: Values, dtype: type = np.float64) -> Float[np.ndarray, "n m"]:
     """The columns of all blocks, from the values of every input's functions."""
-    return np.concatenate([columns(values, block.term, block.index, dtype) for block in blocks], axis=1)
+    return np.concatenate(columns_of_each(values, blocks, dtype), axis=1)
 
 
 def places_of(blocks: Sequence[Block]) -> list[slice]:

@@ -438,13 +438,3 @@ def usual_families(systems: Sequence[System], term: Term, chosen: Mapping[Term, 
         return chosen[term]
     own = (chosen[(i,)][0] if (i,) in chosen else (systems[i].families or (Family.ANY,))[0] for i in term)
     return tuple(Family.BROWNIAN if family is Family.JUMPS else family for family in own)
-
-
-def columns(
-    values: Mapping[int, At] | Values, term: Term, index: Int[np.ndarray, "m order"], dtype: type = np.float64
-) -> Float[np.ndarray, "n m"]:
-    """Π_{i∈T} φ_{k_i}(x_i), one column per row of `index`."""
-    product = values[term[0]].of(index[:, 0], dtype)
-    for axis, i in enumerate(term[1:], start=1):
-        product *= values[i].of(index[:, axis], dtype)
-    return product

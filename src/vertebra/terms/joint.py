@@ -22,9 +22,10 @@ from scipy.special import logsumexp, softmax
 
 from vertebra.machine.later import later
 from vertebra.machine.threads import CHUNK
+from vertebra.terms.columns import columns_of_each
 from vertebra.terms.copula import Copula
 from vertebra.terms.evidence import Basis, root_of
-from vertebra.terms.functions import USUAL_DECAY, columns
+from vertebra.terms.functions import USUAL_DECAY
 from vertebra.terms.sums import LazyValues
 from vertebra.terms.term import Term
 
@@ -263,11 +264,15 @@ def _regressed(
 
     In directions of these that are 1 over the rows, as by `scale`, and nothing of those that points hardly have.
     """
-    seen = phi @ scale
-    values, vectors = np.linalg.eigh(seen.T @ seen / len(phi))
-    kept = values > LEAST_SEEN
-    root = scale @ vectors[:, kept] / np.sqrt(values[kept])
-    return root @ (root.T @ (phi.T @ own / len(phi)))
+    # Rᵀ(ΦᵀΦ)R: a third of the products of (ΦR)ᵀ(ΦR), as ΦᵀΦ is symmetric, and R has as many rows as Φ columns
+    square, across = scale.T @ (phi.T @ phi) @ scale / len(phi), scale.T @ (phi.T @ own) / len(phi)
+    # where all directions are seen, as a factor of what they are seen by beyond the least says, none has to be found
+    _, info = linalg.lapack.dpotrf(square - LEAST_SEEN * np.eye(len(square)))
+    if info == 0:
+        return scale @ linalg.cho_solve(linalg.cho_factor(square), across)
+    values, vectors = np.linalg.eigh(square)
+    kept = vectors[:, values > LEAST_SEEN]
+    return scale @ (kept @ (kept.T @ across / values[values > LEAST_SEEN, None]))
 
 
 class _Family(NamedTuple):
@@ -355,8 +360,9 @@ def _columns_at(basis: Basis, k: int, points: Float[np.ndarray, "points order"])
     """The columns inside T, and those of T, at points of its inputs, less their means there."""
     term = basis.blocks[k].term
     values = {i: basis.systems[i].at(points[:, axis], grows=False) for axis, i in enumerate(term)}
-    inside = [columns(values, b.term, b.index) for b in basis.blocks if set(b.term) < set(term)]
-    phi, own = np.concatenate(inside, axis=1), columns(values, term, basis.blocks[k].index)
+    inside = [b for b in basis.blocks if set(b.term) < set(term)]
+    *those, own = columns_of_each(values, [*inside, basis.blocks[k]])
+    phi = np.concatenate(those, axis=1)
     return phi - phi.mean(axis=0), own - own.mean(axis=0)
 
 

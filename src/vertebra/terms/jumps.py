@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vertebra.terms.functions import System, columns
+from vertebra.terms.columns import columns
+from vertebra.terms.functions import System
 from vertebra.terms.model import Model
 
 # The degrees of freedom of increments: Cauchy's. In trials of one jump with 0.1 bands of a smooth function covered 0.84

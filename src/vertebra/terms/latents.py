@@ -319,15 +319,17 @@ def _sketched_moments(
     centres = np.stack([model.evidence.products.mean_phi for _, model in fitted], axis=1)
     roots = [model.posterior.root @ noise for _, model in fitted]
     offsets = np.array([model.rows.mean_y for _, model in fitted]) - np.sum(centres * means, axis=0)
-    shifts = np.stack([centres[:, k] @ root for k, root in enumerate(roots)])
+    shifts = np.concatenate([centres[:, k] @ root for k, root in enumerate(roots)]).astype(np.float32)
     own = np.array([model.posterior.noise_variance / model.rows.total for _, model in fitted])
     joined = np.concatenate(roots, axis=1).astype(np.float32)
 
     def moments(constants, values):
         phi, f, variance = basis(values), constants.copy(), np.zeros_like(constants)
         f[:, places] = phi @ means + offsets
-        spread = (phi.astype(np.float32) @ joined).reshape(len(phi), len(fitted), -1) - shifts
-        variance[:, places] = np.sum(spread**2, axis=2) + own
+        spread = phi.astype(np.float32) @ joined
+        spread -= shifts
+        spread = spread.reshape(len(phi), len(fitted), -1)
+        variance[:, places] = np.einsum("nks,nks->nk", spread, spread) + own
         return f, variance
 
     return moments

@@ -8,8 +8,8 @@ import numpy as np
 
 from vertebra.likelihoods.working_responses import Classes
 from vertebra.terms.chosen import chosen
+from vertebra.terms.columns import columns
 from vertebra.terms.evidence import basis_of
-from vertebra.terms.functions import columns
 from vertebra.terms.latents import Data, Fit, at_rows, reweighted, searched, settled
 from vertebra.terms.model import model_of, most_columns
 from vertebra.terms.score_test import may_be_wanted, own_score_tests, score_tests, with_sizes

@@ -96,27 +96,28 @@ def _sums_of(
     """C̃ᵀC̃/σ² of some rows, and the squares of their scores or, where they are in groups, the sums; set by set."""
     blocks = [block for each in sets for block in each]
     variance, sums = model.posterior.noise_variance, []
-    # what the rest leaves of all columns, C − ΦB, by one product
+    # what the rest leaves of all columns, C − ΦB, by one product; a column's rows lie together, as columns come
     dtype = rows.phi.dtype.type
-    slopes = np.concatenate([each.slopes for each in seen], axis=1).astype(dtype, copy=False)
-    every = model.rows.scaled(columns_of(blocks, rows.values, dtype), held.weight[part])
-    every -= np.outer(rows.one, model.rows.mean(blocks)).astype(dtype, copy=False) + rows.phi @ slopes
+    slopes = np.concatenate([each.slopes for each in seen], axis=1)
+    slopes = np.concatenate([slopes, model.rows.mean(blocks)[None]]).astype(dtype, copy=False)
+    every = np.ascontiguousarray(model.rows.scaled(columns_of(blocks, rows.values, dtype), held.weight[part]).T)
+    every -= slopes.T @ rows.with_one
+    per_row = np.sqrt(rows.counts)  # k rows have k scores, the squares of which are this in all
     ends = np.cumsum([0, *(len(each.u) for each in seen)]).tolist()
     for start, end, each in zip(ends, ends[1:], seen, strict=False):
-        rest, left, taken = every[:, start:end], rows.away, rows.leverage
+        rest, left, taken = every[start:end], rows.away, rows.leverage
         if each.shrunk is not None and not n_groups:
             shrunk = each.shrunk.astype(dtype, copy=False)
-            left = left - rest @ (each.shrunk @ each.u).astype(dtype, copy=False)
-            taken = taken + np.einsum("ij,ij->i", rest @ shrunk, rest) / np.maximum(rows.counts, 1.0) / variance
-        scores = rest * (left / (1.0 - np.minimum(taken, MOST_LEVERAGE)) / variance).astype(dtype, copy=False)[:, None]
+            left = left - (each.shrunk @ each.u).astype(dtype, copy=False) @ rest
+            taken = taken + np.einsum("ij,ij->j", shrunk @ rest, rest) / np.maximum(rows.counts, 1.0) / variance
+        away = left / (1.0 - np.minimum(taken, MOST_LEVERAGE)) / variance
         if held.groups is None:
-            # k rows have k scores, the squares of which are this in all
-            scores /= np.sqrt(rows.counts).astype(dtype, copy=False)[:, None]
-            uneven = scores.T @ scores
+            scores = rest * (away / per_row).astype(dtype, copy=False)
+            uneven = scores @ scores.T
         else:
-            uneven = np.zeros((n_groups, scores.shape[1]))
-            np.add.at(uneven, held.groups[part], scores)
-        sums += [rest.T @ rest / variance, uneven]
+            uneven = np.zeros((n_groups, len(rest)))
+            np.add.at(uneven, held.groups[part], (rest * away.astype(dtype, copy=False)).T)
+        sums += [rest @ rest.T / variance, uneven]
     return sums
 
 
@@ -160,6 +161,7 @@ class _Rows(NamedTuple):
     away: Float[np.ndarray, " n"]  # y − f
     leverage: Float[np.ndarray, " n"]  # of a row that counts k times, that of one
     counts: Float[np.ndarray, " n"]  # one of weight 0 stands for none
+    with_one: Float[np.ndarray, "m1 n"]  # phi and then one, of a column's rows together
 
 
 def _root_of_leverages(model: Model) -> Float[np.ndarray, "m k"]:
@@ -178,7 +180,8 @@ def _rows_of(model: Model, held: Held, part: slice, root: Float[np.ndarray, "m k
     phi = phi.astype(dtype, copy=False)
     along = phi @ root.astype(dtype, copy=False)
     leverage = np.einsum("ij,ij->i", along, along) / posterior.noise_variance + one**2 / model.rows.total
-    return _Rows(values, one, phi, away, leverage / np.maximum(counts, 1.0), counts)
+    with_one = np.concatenate([phi.T, one[None].astype(dtype)])
+    return _Rows(values, one, phi, away, leverage / np.maximum(counts, 1.0), counts, with_one)
 
 
 def _positive(square: Float[np.ndarray, "m m"]) -> Float[np.ndarray, "m m"]:

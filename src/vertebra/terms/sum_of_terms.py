@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from vertebra.machine.threads import cores, results
+from vertebra.terms.columns import columns
 from vertebra.terms.evidence import Basis
-from vertebra.terms.functions import columns
 from vertebra.terms.joint import Joint
 from vertebra.terms.linear import LinearTerms, Weights
 from vertebra.terms.term import Term, subsets

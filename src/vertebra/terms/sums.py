@@ -14,9 +14,10 @@ import numpy as np
 from jaxtyping import Float
 
 from vertebra.machine.threads import CHUNK, Sums, added, cores
+from vertebra.terms.columns import columns_of_each
 from vertebra.terms.dependence import Together
 from vertebra.terms.evidence import Basis, Block, Products, columns_of, places_of
-from vertebra.terms.functions import At, Families, System, Values, columns
+from vertebra.terms.functions import At, Families, System, Values
 from vertebra.terms.term import Term
 
 # Multiplications from which products of columns are in single precision: so many take hundredths of a second, and a fit
@@ -322,7 +323,7 @@ class RowSums:
             return
 
         def work(values, _, weight):
-            scaled = [self.scaled(columns(values, b.term, b.index), weight) for b in new]
+            scaled = [self.scaled(each, weight) for each in columns_of_each(values, new)]
             return [phi.T @ phi for phi in scaled]
 
         for b, total in zip(new, self.source.total(work), strict=True):
