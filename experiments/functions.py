@@ -2,6 +2,7 @@
 
     python experiments/functions.py FOLDER                 # FOLDER has suite, uci and tabular; resumes
     python experiments/functions.py FOLDER --parts suite   # some of them: suite, uci, synthetic, steps, flights
+    python experiments/functions.py FOLDER --methods ebm   # the peer alone, or `terms`
     python experiments/functions.py FOLDER --report        # the table of what is there
     python experiments/functions.py --quick                # f1 and steps, one seed: results/functions-quick.csv
 
@@ -176,6 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path, nargs="?")
     parser.add_argument("--parts", nargs="*", choices=PARTS)
+    parser.add_argument("--methods", nargs="*", choices=["terms", "ebm"], help="of the suite")
     parser.add_argument("--processes", type=int)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--report", action="store_true")
@@ -185,7 +187,8 @@ def main() -> None:
     if asked.folder is None and {"suite", "uci", "flights"} & set(parts):
         parser.error("name the folder that has suite, uci and tabular.")
     if not asked.report:
-        todo = tasks(parts, asked.folder, asked.quick)
+        found = tasks(parts, asked.folder, asked.quick)
+        todo = [t for t in found if asked.methods is None or t.part != "suite" or t.method in asked.methods]
         run(path, todo, InFolder(asked.folder), columns=COLUMNS, n_processes=asked.processes)
     print(report(read(path)))
 

@@ -14,6 +14,7 @@ from unittest import mock
 
 import pandas as pd
 from correlated import off, which
+from promises import FALSE, WARNS, Line, lines
 from render import FUNCTIONS, name_of, table
 from runner import RESULTS
 from stamps import labelled, pages
@@ -204,6 +205,46 @@ def without_one() -> list[str]:
     return table(["correlation", *heads], body)
 
 
+# What a line of the table of families shows of it, by the promise's name, and under which head.
+SHOWN = {
+    FALSE.name: "a false interaction",
+    "intervals of f": "f",
+    "intervals of y": "y",
+    "pointwise bands": "bands",
+    "strengths": "strengths",
+    "upper limits of real terms not found": "upper limits",
+    WARNS.name: "warns",
+}
+
+
+def promised() -> list[str]:
+    """Every promise: what it is to be, what it is over all families, and which of them clearly miss it."""
+    found = lines(pd.read_csv(RESULTS / "promises.csv", dtype=str).to_dict("records"))
+    body = []
+    for name in dict.fromkeys(line.promise.name for line in found if line.promise.name != WARNS.name):
+        own = [line for line in found if line.promise.name == name]
+        missed = dict.fromkeys(f"{_kind(line)} ({line.n})" for line in own if line.is_missed)
+        mean = sum(line.rate for line in own) / len(own)
+        body.append([name, own[0].promise.target, f"{mean:.3f}", str(len(own)), ", ".join(missed) or "none"])
+    return table(["promise", "to be", "in the mean", "kinds", "clearly missed for (rows)"], body)
+
+
+def by_family() -> list[str]:
+    """Rates of every family and number of rows; those that clearly miss what is promised are bold."""
+    found = lines(pd.read_csv(RESULTS / "promises.csv", dtype=str).to_dict("records"))
+    body = []
+    for name, n in dict.fromkeys((_kind(line), line.n) for line in found):
+        own = {line.promise.name: line for line in found if (_kind(line), line.n) == (name, n)}
+        cells = [f"{own[k].rate:.2f}" if k in own else "" for k in SHOWN]
+        marked = [f"**{c}**" if k in own and own[k].is_missed else c for k, c in zip(SHOWN, cells, strict=True)]
+        body.append([name, f"{n:,}", str(own[WARNS.name].n_fits), *marked])
+    return table(["kind of table", "rows", "fits", *SHOWN.values()], body)
+
+
+def _kind(line: Line) -> str:
+    return line.family if line.fit == "default" else f"{line.family}, told"
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     each.__name__: each
     for each in (
@@ -220,6 +261,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
         copies,
         which_of_two,
         without_one,
+        promised,
+        by_family,
     )
 }
 

@@ -13,7 +13,7 @@ from vertebra.metrics import coverage, rmse
 from vertebra.models import beside
 from vertebra.models import networks as fitting
 from vertebra.models.calibration import LeftOut, left_out
-from vertebra.models.remainder import Bumps, Ridge, blend, is_something_left
+from vertebra.models.remainder import Bumps, Ridge, blend, is_clear, is_something_left
 from vertebra.pages.report import page
 
 NAMES = ["a", "b", "c", "d", "kind", "gap"]
@@ -85,6 +85,32 @@ def test_nothing_is_seen_in_noise(rng):
         is_something_left(rng.standard_normal((300, 6)), rng.standard_t(3, (300, 1)), np.ones(300)) for _ in range(40)
     ]
     assert sum(heavy) <= 1
+
+
+def test_the_nearest_rows_see_what_is_too_local_for_bumps(rng):
+    along, weight = rng.random(1500), np.ones(1500)
+    x = np.stack([np.cos(np.pi * k * along) for k in range(1, 5)], axis=1)
+    away = np.sign(np.sin(120.0 * np.pi * along))[:, None] + 0.5 * rng.standard_normal((1500, 1))
+    bumps = Bumps(x, weight)
+    assert not any(is_clear(away[rows] ** 2, error**2, weight[rows]).any() for rows, error in bumps.errors(away))
+    assert is_something_left(x, away, weight, bumps)
+    # rows that stand there twice are not their own neighbours
+    assert not is_something_left(*(np.repeat(each, 2, axis=0) for each in (x, rng.standard_normal((1500, 1)), weight)))
+
+
+def test_what_the_nearest_rows_say_is_their_mean_worked_out_one_by_one(rng):
+    x, y, weight = rng.standard_normal((60, 3)), rng.standard_normal((60, 2)), rng.uniform(0.5, 2.0, 60)
+    x[5] = x[6]
+    bumps, scaled = Bumps(x, weight), x / x.std(axis=0)
+    said = next(bumps.nearest(y))
+    for row, i in enumerate(bumps.order):
+        others = np.unique(scaled[np.any(scaled != scaled[i], axis=1)], axis=0)
+        far = np.linalg.norm(others - scaled[i], axis=1)
+        near = np.argsort(far)[:3]
+        own = [np.flatnonzero(np.all(scaled == others[k], axis=1)) for k in near]
+        counts = np.array([weight[k].sum() for k in own]) * np.maximum(1.0 - (far[near] / far[near[-1]]) ** 2, 1e-3)
+        mean = [np.average(y[k], axis=0, weights=weight[k]) for k in own]
+        np.testing.assert_allclose(said[row], counts @ mean / counts.sum(), rtol=1e-9)
 
 
 def test_a_function_of_four_inputs_is_seen_and_too_little_is_not_looked_at(rng):

@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.spatial.distance import cdist
 from scipy.special import expit
+from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import threadpool_limits
 
 from vertebra.models.calibration import LeftOut
 
@@ -21,6 +23,10 @@ LEAST_INPUTS, LEAST_ROWS = 4, 200
 # factor 2 apart about those of smooth functions of standardised inputs; penalties by decades. All are round numbers.
 MOST_ROWS, N_CENTRES = 8000, 500
 LENGTHSCALES, PENALTIES = (0.35, 0.7, 1.4), 10.0 ** np.arange(-3.0, 4.0)
+# Rows nearest to one, by which what is too local for so few bumps is seen. On split 0 of phoneme, where networks take
+# the log loss from 0.275 to 0.21, bumps and trees see nothing, and three neighbours 8 % (by 5.5 standard errors).
+# The last of them counts for this share of one that is equal. Round numbers.
+N_NEAREST, LEAST_COUNT = (3, 5, 10), 1e-3
 # The share of what the terms miss that must be found, by the quick look and by the networks, and by how many standard
 # errors: three lengthscales and seven penalties are tried, and 4 are passed by chance in one test of 30,000.
 LEAST_SHARE, LEAST_Z = 0.02, 4.0
@@ -32,14 +38,18 @@ def is_something_left(
     weight: Float[np.ndarray, " n"],
     bumps: "Bumps | None" = None,
 ) -> bool:
-    """Whether a ridge regression on bumps over all inputs predicts what rows are away from the terms.
+    """Whether a ridge regression on bumps over all inputs, or the nearest rows, say what rows are away from the terms.
 
-    `away` of each row from terms that had not seen it; each row is left out of the ridge in turn, in closed form.
+    `away` of each row from terms that had not seen it; each row is left out of the ridge in turn, in closed form, and
+    is none of its own neighbours.
     """
     if not may_be_looked_at(x):
         return False
     bumps = Bumps(x, weight) if bumps is None else bumps
-    return any(is_clear(away[rows] ** 2, error**2, weight[rows]).any() for rows, error in bumps.errors(away))
+    if any(is_clear(away[rows] ** 2, error**2, weight[rows]).any() for rows, error in bumps.errors(away)):
+        return True
+    rows, nothing = bumps.order, np.zeros_like(away[bumps.order])
+    return any(is_better_with(nothing, said, away[rows], weight[rows]) for said in bumps.nearest(away))
 
 
 def may_be_looked_at(x: Float[np.ndarray, "n p"]) -> bool:
@@ -66,6 +76,21 @@ class Bumps:
                 self._ridges[lengthscale] = self._ridge(lengthscale)
             for error in self._ridges[lengthscale].errors(y[self.order]):
                 yield self.order, error
+
+    def nearest(self, y: Float[np.ndarray, "n k"]) -> Iterator[Float[np.ndarray, "m k"]]:
+        """Means of y at the nearest other rows, nearer ones counting for more; equal rows are one."""
+        distinct, place = np.unique(self._x, axis=0, return_inverse=True)
+        total = np.bincount(place, self._weight)
+        y = y[self.order] * self._weight[:, None]
+        mean = np.stack([np.bincount(place, each) for each in y.T], axis=1) / total[:, None]
+        n_most = min(N_NEAREST[-1], len(distinct) - 1)
+        with threadpool_limits(1, user_api="openmp"):
+            far, near = NearestNeighbors(n_neighbors=n_most).fit(distinct).kneighbors()
+        for n in N_NEAREST:
+            own = far[:, :n]
+            counts = total[near[:, :n]] * np.maximum(1.0 - (own / np.maximum(own[:, -1:], 1e-300)) ** 2, LEAST_COUNT)
+            said = np.einsum("rn,rnk->rk", counts, mean[near[:, :n]]) / counts.sum(axis=1)[:, None]
+            yield said[place]
 
     @cached_property
     def _far(self) -> tuple[Float[np.ndarray, "m c"], Float[np.ndarray, "c c"]]:
