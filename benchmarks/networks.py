@@ -99,12 +99,20 @@ def scores(task: Task) -> dict:
     return found | ({"auc": float(roc_auc_score(y, said[:, 1]))} if said.shape[1] == 2 else {})
 
 
+def errors_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """RMSE or log loss by table and method, in the mean over the splits that all have."""
+    error = rows["rmse"].fillna(rows["log_loss"])
+    each = error.groupby([rows["table"], rows["split"], rows["method"]]).first().unstack("method")
+    whole = each.dropna().groupby("table").mean()
+    # of a table that no split of is whole, what there is
+    return pd.concat([whole, each.groupby("table").mean().drop(index=whole.index)]).sort_index()
+
+
 def report(rows: list[dict]) -> str:
     """RMSE or log loss by table, in the mean over splits, and beside the better of the peers."""
     table = pd.DataFrame(rows)
-    numbers = table[list(SCORES)].apply(pd.to_numeric)
-    table["error"], table["seconds"] = numbers["rmse"].fillna(numbers["log_loss"]), numbers["seconds"]
-    error = table.groupby(["table", "method"])["error"].mean().unstack("method")
+    table[list(SCORES)] = table[list(SCORES)].apply(pd.to_numeric)
+    error = errors_of(table)
     lines = [error.round(4).to_string(), "", "mean rank", error.dropna().rank(axis=1).mean().round(2).to_string()]
     peers = [name for name in PEERS if name in error]
     if peers:

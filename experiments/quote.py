@@ -9,11 +9,15 @@ Before `<!-- recorded: names -->` stands at which commit the results of these na
 import math
 import pathlib
 import re
+import sys
 from collections.abc import Callable
 from unittest import mock
 
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "benchmarks"))
+
 import pandas as pd
 from correlated import off, which
+from networks import errors_of
 from promises import FALSE, WARNS, Line, lines
 from render import FUNCTIONS, name_of, table
 from runner import RESULTS
@@ -205,6 +209,23 @@ def without_one() -> list[str]:
     return table(["correlation", *heads], body)
 
 
+def networks() -> list[str]:
+    """Errors of networks over all inputs beside RealMLP's and TabM's, and what our intervals of new y hold."""
+    rows = pd.read_csv(BENCHMARKS / "networks.csv")
+    names = {"default": "`Skeleton…`", "realmlp": "RealMLP", "tabm": "TabM"}
+    found, body = errors_of(rows), []
+    held = rows[rows["method"] == "default"].groupby("table")["coverage"].mean()
+    for name, own in found.iterrows():
+        best = own.min()
+        cells = [
+            "" if math.isnan(own[k]) else f"**{own[k]:.4g}**" if own[k] == best else f"{own[k]:.4g}" for k in names
+        ]
+        body.append([str(name), *cells, "" if math.isnan(held[name]) else f"{held[name]:.3f}"])
+    rank = found.dropna().rank(axis=1).mean()
+    body.append(["mean rank", *(f"{rank[k]:.2f}" for k in names), ""])
+    return table(["RMSE or log loss", *names.values(), "our 95 % intervals hold"], body)
+
+
 # What a line of the table of families shows of it, by the promise's name, and under which head.
 SHOWN = {
     FALSE.name: "a false interaction",
@@ -263,6 +284,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
         without_one,
         promised,
         by_family,
+        networks,
     )
 }
 
