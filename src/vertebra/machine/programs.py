@@ -63,7 +63,9 @@ def _machine() -> str:
     about = [platform.machine(), platform.processor()]
     place = pathlib.Path("/proc/cpuinfo")
     if place.is_file():
-        about += [line for line in place.read_text().splitlines() if line.startswith(("flags", "Features"))][:1]
+        about += [
+            line for line in place.read_text(encoding="utf-8").splitlines() if line.startswith(("flags", "Features"))
+        ][:1]
     return hashlib.sha256("\n".join(about).encode()).hexdigest()[:12]
 
 
