@@ -508,3 +508,22 @@ def test_of_pairs_that_are_asked_for_as_many_are_tested_as_may_be(rng, monkeypat
     assert len(found) == 10
     assert set(found) <= set(asked)
     assert min(found, key=lambda t: found[t].p_value) == (2, 7)
+
+
+def test_many_terms_that_others_explain_go_at_once_and_copies_not_together(rng, monkeypatch):
+    x = np.sqrt(0.5) * rng.standard_normal((2000, 1)) + np.sqrt(0.5) * rng.standard_normal((2000, 8))
+    x[:, 7] = 0.98 * x[:, 1] + 0.2 * x[:, 7]
+    y = x[:, 0] * x[:, 1] + np.sin(x[:, 2]) + rng.standard_normal(2000)
+    every = [*((i,) for i in range(8)), *itertools.combinations(range(8), 2)]
+    tested, found = [], {}
+    monkeypatch.setattr(room, "own_score_tests", lambda *given: tested.append(given) or own_score_tests(*given))
+    for share in (0.25, 0.0):
+        tested.clear()
+        monkeypatch.setattr(room, "DROPPED_SHARE", share)
+        kept = room._drop_explained(model_of(rows_of(x, y), every), lambda t: 1e-4, set())
+        found[share] = set(kept.basis.terms), len(tested)
+    (several, few_rounds), (singly, many_rounds) = found[0.25], found[0.0]
+    assert several == singly
+    # one of the two copies is in the product that is there
+    assert several & {(0, 1), (0, 7)}
+    assert few_rounds < 0.6 * many_rounds
